@@ -14,14 +14,7 @@ from typing import cast
 
 from shootout.core import plugins
 from shootout.core.adapter import Adapter, Entry, Runner, Shipped
-from shootout.core.contract import (
-    Artifact,
-    Capabilities,
-    Device,
-    NotRun,
-    Precision,
-    Target,
-)
+from shootout.core.contract import Artifact, Capabilities, Device, NotRun, Precision, Target
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, printable
 from shootout.core.plugins import BACKENDS, Folders, load, package_folders, package_of
 from shootout.core.worker import reported
@@ -156,9 +149,8 @@ def _requirements_of(point: EntryPoint) -> tuple[str, ...]:
 def code_of(adapter: Runner) -> list[Path]:
     """Return an adapter's own code, without what shipped ones share."""
     modules = {base.__module__ for base in type(adapter).__mro__}
-    return sorted(
-        {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own_files(name)}
-    )
+    own = (name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names)
+    return sorted({file for name in own for file in _own_files(name)})
 
 
 def program_shared() -> tuple[str, ...]:
@@ -170,10 +162,8 @@ def program_shared() -> tuple[str, ...]:
 def shared_code() -> list[Path]:
     """Return the code that shipped adapters share: their contract, files beside their families, and the quantizers'."""
     folders = (plugins.folder_of(package) for package in import_module(BACKENDS).SHARED_CODE)
-    return [
-        Path(__file__).with_name("adapter.py"),
-        *(file for folder in folders for file in sorted(folder.glob("*.py"))),
-    ]
+    files = (file for folder in folders for file in sorted(folder.glob("*.py")))
+    return [Path(__file__).with_name("adapter.py"), *files]
 
 
 def _own_files(module: str) -> Iterable[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -25,7 +24,9 @@ def install(extra: str, options: str = "") -> str:
     the file of its wheel. On a machine that it was sent to, the extra's own packages are named instead.
     """
     if sent := next((one for one in distributions(name="shootout") if one.read_text(SENT)), None):
-        return pip_install(*_list_packages(sent.requires or (), extra.split(",")), options=options)
+        named = [re.compile(rf"extra\s*==\s*['\"]{re.escape(one)}['\"]") for one in extra.split(",")]
+        lines = (line for asked in named for line in sent.requires or () if asked.search(line))
+        return pip_install(*dict.fromkeys(line.partition(";")[0].strip() for line in lines), options=options)
     version = _find_wheel_version()
     extras = f"[{extra}]" if extra else ""
     if version:
@@ -41,14 +42,6 @@ def require_pyarrow(what: str) -> None:
     """
     if find_spec("pyarrow") is None:
         raise UsageError(f"{what} needs pyarrow, {UNINSTALLED}: {install('parquet')}")
-
-
-def _list_packages(requirements: Iterable[str], extras: Iterable[str]) -> list[str]:
-    """Return what these extras consist of."""
-    named = [re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras]
-    return list(
-        dict.fromkeys(line.partition(";")[0].strip() for asked in named for line in requirements if asked.search(line))
-    )
 
 
 @lru_cache

@@ -72,11 +72,7 @@ class Scorer(Protocol):
         """Return each number of rows that the inputs' file may hold; none without a file."""
 
     def check(
-        self,
-        study: Study,
-        rows: RowFiles,
-        counts: Collection[int],
-        requests: Mapping[str, Request],
+        self, study: Study, rows: RowFiles, counts: Collection[int], requests: Mapping[str, Request]
     ) -> list[str]:
         """Return the hashes of what scores the rows, once it is known to fit them and the models.
 

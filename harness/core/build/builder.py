@@ -429,9 +429,8 @@ class Builder:
                 record = _read_record(sent)
                 shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)
             except (OSError, ValueError, KeyError) as error:
-                raise ArmFailed(
-                    f"what {self.delivery.made_on} built and sent is damaged here: {error}; remove {sent} and run again"
-                ) from None
+                damaged = f"what {self.delivery.made_on} built and sent is damaged here: {error}"
+                raise ArmFailed(f"{damaged}; remove {sent} and run again") from None
             facts = record["facts"]
             notes = [*facts.get("notes", ()), f"built on {self.delivery.made_on}, and sent"]
             return {**facts, "notes": notes}, record["build_s"]
@@ -440,8 +439,7 @@ class Builder:
 
     def _run_probe(self, worker: WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
         """Run a probe through the same adapter, in the same process, on a model of its own."""
-        probe = self._probe_exported(arm)
-        if probe is None:
+        if (probe := self._probe_exported(arm)) is None:
             return None
         asked = as_probe(arm)
         with Scratch(self.cache) as folder:

@@ -30,7 +30,6 @@ FILE_BYTES = 8 << 20
 """A file of calls holds about so much, or one call."""
 CLIPS = 2
 """The error is measured on so many clips, since only a second one shows that a stream begins anew."""
-"""In place of a state: there is none, whatever the names."""
 NUDGES = (1e-3, 1e-2, 1e-1)
 """Move each number by up to such a share of itself: the inputs are new, and branches and inner shapes hardly change. A
 larger share is for inputs that get the same answers.

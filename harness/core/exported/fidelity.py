@@ -89,10 +89,8 @@ def _compare_output(name: str, outputs: Sequence[Array], reference: Sequence[Arr
         counts = [int(np.count_nonzero(got != right)) for got, right in zip(outputs, reference, strict=True)]
         worst = int(np.argmax(counts))
         row = worst * batch + _find_worst_row(outputs[worst] != reference[worst], batch)
-        share = flipped_share(counts, reference[0].size)
-        return OutputError(
-            name=name, relative_l2=0.0, mismatches=sum(counts), flipped=share, row=row, elements=elements
-        )
+        share, differing = flipped_share(counts, reference[0].size), sum(counts)
+        return OutputError(name=name, relative_l2=0.0, mismatches=differing, flipped=share, row=row, elements=elements)
     norms, misplaced = list[float](), 0
     for got, right in zip(outputs, reference, strict=True):
         wrong = _difference(got, right)

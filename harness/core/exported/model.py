@@ -264,9 +264,8 @@ class ExportedModel:
     def bound_key(self, target: Target) -> str:
         """Return the key of `error_bounds` that a target goes by: that of a word of its scheme, else its precision."""
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
-        return next(
-            (one for one in worded if one in self.error_bounds or one in self.unpredicted), str(target.precision)
-        )
+        known = (one for one in worded if one in self.error_bounds or one in self.unpredicted)
+        return next(known, str(target.precision))
 
     def path(self, artifact: Artifact) -> Path:
         """Return the file that holds `artifact`.

@@ -77,16 +77,12 @@ def collect(parent: Path) -> None:
     """Remove the folders of dead processes there; others' and held ones stay."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            with suppress(OSError):  # it is gone by now
+            with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
                 if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                    _remove_dead(Path(entry.path))
-
-
-def _remove_dead(folder: Path) -> None:
-    with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
-        if (lock := _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+                    folder = Path(entry.path)
+                    if (lock := _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        os.close(lock)
 
 
 def _lock_folder(folder: Path, kind: int) -> int | None:

@@ -350,15 +350,12 @@ def _visible_levels(mount: Path, path: str) -> Iterable[Path]:
 
 def cpu_quota(groups: Iterable[Path]) -> float | None:
     """Return how many CPUs' worth of time the groups allow (2.0 = two CPUs); None without a limit."""
-    quotas = [quota for group in groups if (quota := _read_quota(group)) is not None]
-    return min(quotas, default=None)
-
-
-def _read_quota(group: Path) -> float | None:
-    text = read_text(group / "cpu.max")
-    if text is None:
-        text = f"{read_text(group / 'cpu.cfs_quota_us') or ''} {read_text(group / 'cpu.cfs_period_us') or ''}"
-    return parse_cpu_max(text)
+    quotas = []
+    for group in groups:
+        if (text := read_text(group / "cpu.max")) is None:
+            text = f"{read_text(group / 'cpu.cfs_quota_us') or ''} {read_text(group / 'cpu.cfs_period_us') or ''}"
+        quotas.append(parse_cpu_max(text))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def parse_cpu_max(text: str) -> float | None:

@@ -56,16 +56,11 @@ def open_folder(out: Path, identity: str, *, fresh: bool) -> Iterator[History | 
             yield read_history(out, identity)
         finally:
             if out in made and not journal.begun(out):
-                _remove_empty(out, made)
-
-
-def _remove_empty(out: Path, made: Sequence[Path]) -> None:
-    """Remove a folder in which no run was begun, and those above it that were made for it."""
-    _clear_folder(out)
-    (out / FOLDER_LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # another program put something there
-        for folder in made:
-            folder.rmdir()
+                _clear_folder(out)
+                (out / FOLDER_LOCK).unlink(missing_ok=True)
+                with suppress(OSError):  # another program put something there
+                    for folder in made:
+                        folder.rmdir()
 
 
 @contextmanager

@@ -171,7 +171,10 @@ def _read_history(path: Path, texts: Iterator[bytes]) -> History:
         pending.append(line)
         if isinstance(line, Played):
             continue
-        fact, pending = _drop_unclosed(pending), []
+        *played, last = pending
+        mine = (last.group, last.restart) if isinstance(last, Rounds) else None  # without their own such line they go
+        closed = (one for one in played if isinstance(one, Played) and (one.group, one.restart) == mine)
+        fact, pending = [*closed, last], []
         if spoilt:  # it counts only where more was written behind it: a power cut may have spoilt the last one
             spoilt, doubtful = False, [*doubtful, *fact]
         else:
@@ -194,23 +197,12 @@ def _read_lines(path: Path) -> Iterator[bytes]:
                 left -= len(text)
                 if left < 0 or len(text) > MOST_LINE_BYTES:
                     what, most = ("holds", MOST_BYTES) if left < 0 else ("has a line of", MOST_LINE_BYTES)
-                    raise UsageError(
-                        f"{path} {what} more than {most >> 20} MiB, which no run of this program does: name another"
-                    )
+                    why = f"{what} more than {most >> 20} MiB, which no run of this program does"
+                    raise UsageError(f"{path} {why}: name another")
                 yield text
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UsageError(
-            f"{path} is damaged: it can't be decompressed; copy it again, or measure again with another --out"
-        ) from None
-
-
-def _drop_unclosed(pending: list[Line]) -> list[Line]:
-    """Drop `played` lines that are not closed by their own restart's `rounds` line."""
-    *played, last = pending
-    if not isinstance(last, Rounds):
-        return [last]
-    mine = (last.group, last.restart)
-    return [*(line for line in played if isinstance(line, Played) and (line.group, line.restart) == mine), last]
+        why, fix = "it can't be decompressed", "copy it again, or measure again with another --out"
+        raise UsageError(f"{path} is damaged: {why}; {fix}") from None
 
 
 def _parse_header(path: Path, text: bytes) -> Header:

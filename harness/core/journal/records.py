@@ -352,8 +352,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Confirming | Prepared | Checked | Played | Rounds | Setback | Ended,
-    Field(discriminator="kind"),
+    Header | Confirming | Prepared | Checked | Played | Rounds | Setback | Ended, Field(discriminator="kind")
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))
 """An infinity or NaN is written as its name: as `null` it could not be read back, and its arm was gone."""

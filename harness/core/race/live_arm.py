@@ -495,8 +495,7 @@ class LiveArm(WorkerProcess):
 
     @cached_property
     def _waits(self) -> bool:
-        own = accelerator(self.arm.target.device)
-        return own is not None and own.is_shared()
+        return (own := accelerator(self.arm.target.device)) is not None and own.is_shared()
 
     def get_warm(self, most_s: float, pace_s: float) -> None:
         """Warm it up, fix its calls per reading and read back its CPUs; see `warm_up`."""
@@ -578,9 +577,8 @@ def _call_on(live: LiveArm, latency: Array, calls: int, limit_ns: int) -> Array:
 
 def total_cpu_ns(arms: Sequence[LiveArm]) -> int | None:
     """Return the CPU time that all of these used so far; None if one of them isn't told."""
-    counts = [live.cpu_ns() for live in arms]
-    told = [ns for ns in counts if ns is not None]
-    return sum(told) if len(told) == len(counts) else None
+    told = [ns for live in arms if (ns := live.cpu_ns()) is not None]
+    return sum(told) if len(told) == len(arms) else None
 
 
 def longer_than(read_ns: float, asked: Stopwatch) -> str:

@@ -29,12 +29,7 @@ from shootout.core.results.group import Group
 from shootout.core.results.run import Run
 from shootout.core.scenario import Terms
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
-from shootout.core.stats.leaders import (
-    find_open,
-    is_unopposed,
-    leader_sets,
-    restarts_left,
-)
+from shootout.core.stats.leaders import find_open, is_unopposed, leader_sets, restarts_left
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 

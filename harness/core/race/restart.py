@@ -245,8 +245,12 @@ class Restart:
         read = SCOPES if self.rounds < computes else SCOPES[:1]
         rest_s = self.asked.rest_s(len(self.playing))
         asks = self._next_asks(tuple(_shuffle(read, self.rng)))
-        if not self._keep_out_late(asks, wanted - self.rounds):
-            return False
+        left = wanted - self.rounds
+        needs_s = {live.arm.label: self.asked.needed_s(asks[live.arm.label], live, left) for live in self.playing}
+        if any(needs_s.values()):  # an arm without time for so many rounds stays out
+            if not self._has_time_for(min(needs_s.values())):
+                return False
+            self.playing = self._keep_out(self.playing, needs_s)
         for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
                 self.launcher.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
@@ -267,16 +271,6 @@ class Restart:
         for live in list(self.playing):
             self._run_guarded(live, "a round", partial(ask, live))
         return found
-
-    def _keep_out_late(self, asks: Mapping[str, Ask], left: int) -> bool:
-        """Keep the arms out that have no time for so many rounds; return False if none has."""
-        needs_s = {live.arm.label: self.asked.needed_s(asks[live.arm.label], live, left) for live in self.playing}
-        if not any(needs_s.values()):
-            return True
-        if not self._has_time_for(min(needs_s.values())):
-            return False
-        self.playing = self._keep_out(self.playing, needs_s)
-        return True
 
     def _take_turn(self, live: LiveArm, ask: Ask) -> None:
         live.release()

@@ -270,9 +270,8 @@ class RaceRunner:
                 race.look()
                 self._tell(race)
         can_play = any(race.players for race in self.races)
-        self.is_short = not can_play and any(
-            race.called and race.played >= race.rules.max_restarts for race in self.races
-        )
+        is_at_end = any(race.called and race.played >= race.rules.max_restarts for race in self.races)
+        self.is_short = is_at_end and not can_play
         return can_play
 
 

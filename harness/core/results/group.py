@@ -259,9 +259,8 @@ def unvouched(group: Group) -> str | None:
     if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
         return f"the baseline {_tell_fate(why)}, so no control checks this group"
     copy = against(group, "end_to_end", group.rules.control, group.rules.baseline)
-    return (
-        "the baseline came out different from its control, a hidden copy" if copy_holds(group, copy) is False else None
-    )
+    differs = copy_holds(group, copy) is False
+    return "the baseline came out different from its control, a hidden copy" if differs else None
 
 
 def copy_holds(group: Group, found: Comparison | None) -> bool | None:

@@ -81,9 +81,8 @@ class Run:
     @cached_property
     def rows(self) -> tuple[Result, ...]:
         """Return what became of each arm, the controls left out."""
-        return tuple(
-            Result(group, arm) for group in self.groups.values() for arm in group.record.arms if not arm.control
-        )
+        arms = ((group, arm) for group in self.groups.values() for arm in group.record.arms)
+        return tuple(Result(group, arm) for group, arm in arms if not arm.control)
 
     @cached_property
     def readings(self) -> Samples:

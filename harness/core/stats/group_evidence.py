@@ -161,19 +161,15 @@ class GroupEvidence:
     def open_questions(self) -> int:
         """Return C, how many of the race's questions are still open (`interval.count_open`).
 
-        A limit has no such steps: its answers would be read beside verdicts of the same pairs.
+        A limit has no such steps: its answers would be read beside verdicts of the same pairs. They are at least as
+        many as rows are open beside the fastest arm in full precision: a table shows these, and where a faster arm
+        rounds they aren't among the questions.
         """
         if self.rules.goal.aim == "limit":
             return max(self.rules.comparisons, 1)
         edge = math.log1p(self.bias_floor)
-        found = count_open((self.pair(*pair).bearable(edge) for pair in self._list_questions()), self.rules.comparisons)
-        return self._count_beside_exact(found, edge)
-
-    def _count_beside_exact(self, questions: int, edge: float) -> int:
-        """Return at least as many questions as rows are open beside the fastest arm in full precision.
-
-        A table shows these, and where a faster arm rounds they aren't among the questions.
-        """
+        wanted = (self.pair(*pair).bearable(edge) for pair in self._list_questions())
+        questions = count_open(wanted, self.rules.comparisons)
         exact = [label for label in self.blocks if label in self.rules.exact and label != self.rules.control]
         fastest = self._find_fastest(exact) if self.rules.goal.aim == "best" else None
         rows = [label for label in exact if fastest and label != fastest and self.have_met(label, fastest)]

@@ -119,7 +119,10 @@ def restarts_left(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
 
 
 def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str]) -> list[Pair]:
-    """Return those that are open for the goal."""
+    """Return those that are open for the goal.
+
+    A ratio is open until it is known as closely as asked, and a side of a limit until it is known and may be said.
+    """
     rules = evidence.rules
     if is_unopposed(labels, rules):
         return []
@@ -132,9 +135,13 @@ def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
         case "best":
             return _unsettled_leaders(evidence, arms, pairs)
         case "resolve":
-            return _wide_ratios(evidence, pairs)
+            ratios = {pair: evidence.compare(*pair) for pair in pairs}
+            return [pair for pair, one in ratios.items() if one is None or precision(one) > (rules.goal.within or 0.0)]
         case "limit":
-            return _near_limit(evidence, pairs, unsteady)
+            sides = {pair: evidence.compare(*pair, limit=rules.goal.within or 0.0) for pair in pairs}
+            found = [pair for pair, one in sides.items() if {*pair} & {*unsteady} or one is None or not one.decided]
+            # While the baseline's copy comes out different nothing is said; a few more restarts may bring it back.
+            return [*sides] if len(found) < len(sides) and copy_strays(evidence) else found
 
 
 def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[Pair]:
@@ -197,24 +204,6 @@ def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str], pairs: Iter
     leaders = leader_sets(evidence, arms)
     beside = [*(pair for pair in pairs if pair[0] in new), *((label, one.fastest) for label in new for one in leaders)]
     return list(dict.fromkeys([*beside, *(pair for one in leaders for pair in one.undecided)]))
-
-
-def _wide_ratios(evidence: GroupEvidence, pairs: Iterable[Pair]) -> list[Pair]:
-    """Return those whose ratio is not known as closely as asked."""
-    within = evidence.rules.goal.within or 0.0
-    found = {pair: evidence.compare(*pair) for pair in pairs}
-    return [pair for pair, known in found.items() if known is None or precision(known) > within]
-
-
-def _near_limit(evidence: GroupEvidence, pairs: Iterable[Pair], unsteady: Collection[str]) -> list[Pair]:
-    """Return those of which it isn't known on which side of the limit they are, or may not be said yet.
-
-    While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
-    """
-    limit = evidence.rules.goal.within or 0.0
-    known = {pair: evidence.compare(*pair, limit=limit) for pair in pairs}
-    found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
-    return [*known] if len(found) < len(known) and copy_strays(evidence) else found
 
 
 def copy_strays(evidence: GroupEvidence) -> bool:

@@ -85,7 +85,10 @@ def steady_from(latency_ns: Array) -> int | None:
     """
     if latency_ns.size == 0:
         return None
-    readings, per_point = _bin_readings(_without_steps(latency_ns))
+    calls = _without_steps(latency_ns)
+    per_point = math.ceil(calls.size / WARM_UP_POINTS)
+    points = calls.size // per_point  # a remainder at the end is left out
+    readings = np.median(calls[: points * per_point].reshape(points, per_point), axis=1)
     if readings.size < 2 * MIN_SEGMENT:
         return 0
     log_readings = _clip_outliers(np.log(readings))
@@ -121,13 +124,6 @@ def _without_steps(latency_ns: Array) -> Array:
     return at_least_1_ns + np.random.default_rng(0).uniform(-spread / 2, spread / 2, latency_ns.size)
 
 
-def _bin_readings(readings: Array) -> tuple[Array, int]:
-    """Return at most 1,000 medians of equally many calls, and how many; a remainder at the end is left out."""
-    per_point = math.ceil(readings.size / WARM_UP_POINTS)
-    points = readings.size // per_point
-    return np.median(readings[: points * per_point].reshape(points, per_point), axis=1), per_point
-
-
 def _clip_outliers(log_readings: Array) -> Array:
     """Pull lone outliers in to 4 SD around the running median; a change of level passes, as its neighbors do.
 
@@ -137,15 +133,11 @@ def _clip_outliers(log_readings: Array) -> Array:
         return log_readings
     padded = np.pad(log_readings, _NEIGHBORS, mode="reflect")
     middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBORS + 1), axis=1)
-    margin = _CLIP_SD * _noise_sd(log_readings)
+    # The third quartile of neighbors' steps, Gaussian ones' if alone: blind to slow changes and to 12 % of outliers.
+    noise_sd = float(np.quantile(np.abs(np.diff(log_readings)), 0.75)) / (1.1503 * math.sqrt(2))
+    margin = _CLIP_SD * noise_sd
     clipped = np.clip(log_readings, middle - margin, middle + margin)
     return np.concatenate([log_readings[:MIN_SEGMENT], clipped[MIN_SEGMENT:]])
-
-
-def _noise_sd(log_readings: Array) -> float:
-    """Return the SD from the third quartile of neighbors' steps: blind to slow changes and to 12 % of outliers."""
-    third_quartile_of_gaussian_steps = 1.1503 * math.sqrt(2)
-    return float(np.quantile(np.abs(np.diff(log_readings)), 0.75)) / third_quartile_of_gaussian_steps
 
 
 def _last_change(points: Array) -> int:

@@ -101,12 +101,7 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
     return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
 
 
-def count_comparisons(
-    baseline: str | None,
-    runnable: Sequence[Arm],
-    references: Mapping[str, str],
-    goal: Goal,
-) -> int:
+def count_comparisons(baseline: str | None, runnable: Sequence[Arm], references: Mapping[str, str], goal: Goal) -> int:
     """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
 
     They are each arm's pair with the baseline and with its reference. If the fastest is looked for, each other arm's

@@ -21,16 +21,7 @@ from shootout.core import backends
 from shootout.core.adapter import check_options
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import BATCH, RACING_S
-from shootout.core.contract import (
-    SCALED,
-    Arm,
-    Artifact,
-    Device,
-    NotRun,
-    NotRunKind,
-    Option,
-    Target,
-)
+from shootout.core.contract import SCALED, Arm, Artifact, Device, NotRun, NotRunKind, Option, Target
 from shootout.core.errors import ModelError, UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery
@@ -177,11 +168,7 @@ class Plan:
 
 
 def make_plan(
-    study: Study,
-    named: Sequence[str] = (),
-    *,
-    fresh: bool = False,
-    progress: Progress | None = None,
+    study: Study, named: Sequence[str] = (), *, fresh: bool = False, progress: Progress | None = None
 ) -> Plan:
     """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
 
@@ -279,10 +266,8 @@ def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
     if facts[point.model].holds and plain is not None:
         kinds = " and ".join(one.upper() for one in facts[point.model].holds)
         files = ",".join([plain, point.model, *(other for other in point.others if other != plain)])
-        raise UsageError(
-            f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
-            f"put {name_model(plain)} first, as in {shlex.quote(files)}"
-        )
+        why = f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others"
+        raise UsageError(f"{why}: put {name_model(plain)} first, as in {shlex.quote(files)}")
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

@@ -74,12 +74,12 @@ def _spread_targets(study: Study, targets: list[Target]) -> list[Target]:
     """Return the targets on every device and in every precision that the study has as axes; each once."""
     if not study.device and not study.precision:
         return targets
-    moved = [
+    moved = (
         _move_target(target, device, precision)
         for target in targets
         for device in ((not target.folder and study.device) or (target.device,))
         for precision in ((not target.folder and study.precision) or (target.precision,))
-    ]
+    )
     return list(dict.fromkeys(moved))
 
 
@@ -288,10 +288,8 @@ def request(study: Study, point: Point) -> Request:
     model = find_model(point.model)
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
-    sizes = (*parameters, BATCH)
-    return replace(
-        asked, parameters=parameters, sweep={name: ends for name, ends in asked.sweep.items() if name in sizes}
-    )
+    sweep = {name: ends for name, ends in asked.sweep.items() if name in (*parameters, BATCH)}
+    return replace(asked, parameters=parameters, sweep=sweep)
 
 
 def _takes_rows(target: Target, study: Study) -> bool:

@@ -336,21 +336,16 @@ def _find_faults(study: Study) -> Iterator[str]:
     if "default" in study.threads and at_once:
         why = f"scenario {at_once[0]} divides a number"
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
-    yield from _find_unused_options(study)
-    if study.model_fields_set & SCORING:
-        yield from import_module(plugins.SCORER).find_faults(study)
-    axes_given = [(name, getattr(study, name)) for name in ("model", *AXES)]
-    for name, values in [*axes_given, *study.parameters.items()]:
-        for again in [value for at, value in enumerate(values) if value in values[:at]][:1]:
-            yield f"{name} {again} is asked for 2 times: name each value once"
-
-
-def _find_unused_options(study: Study) -> Iterator[str]:
-    """Yield options of scenarios that aren't asked for: in any other they would be limits without effect."""
-    for name, option in study_options().items():
+    for name, option in study_options().items():  # in any other scenario it would be a limit without effect
         takers = [one for one in scenario_names() if name in find_scenario(one).options]
         if option.use and name in study.own_options and not study.all_scenarios & {*takers}:
             flag = f" ({option.flag})" if option.flag else ""
             how = f"add scenario {' or '.join(takers)} (--scenario {takers[0]})"
             them = "them" if option.use.startswith("are ") else "it"
             yield f"{name}{flag} {option.use}: {how}, or leave {them} out"
+    if study.model_fields_set & SCORING:
+        yield from import_module(plugins.SCORER).find_faults(study)
+    axes_given = [(name, getattr(study, name)) for name in ("model", *AXES)]
+    for name, values in [*axes_given, *study.parameters.items()]:
+        for again in [value for at, value in enumerate(values) if value in values[:at]][:1]:
+            yield f"{name} {again} is asked for 2 times: name each value once"

@@ -198,12 +198,7 @@ class Blocks:
         self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
     ) -> Array:
         count = clock.read_block(
-            self._timed[scope],
-            self._count,
-            readings,
-            per_reading=per_reading,
-            block_ns=block_ns,
-            min_calls=min_calls,
+            self._timed[scope], self._count, readings, per_reading=per_reading, block_ns=block_ns, min_calls=min_calls
         )
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
 

@@ -227,9 +227,8 @@ class Rechecks:
         moves = (partial(nudged, share=share) for share in NUDGES)
         move = next((one for one in moves if timer.are_distinct(mix, one, islice(numbers, NUDGED))), None)
         move = move or partial(nudged, share=NUDGES[-1])
-        return (
-            times if judge_ratios(timer.read_moves(mix, move, islice(numbers, MOST_PAIRS)), self._pair_count) else 0.0
-        )
+        ratios = timer.read_moves(mix, move, islice(numbers, MOST_PAIRS))
+        return times if judge_ratios(ratios, self._pair_count) else 0.0
 
     @property
     def _pair_count(self) -> int:
@@ -253,10 +252,7 @@ class Rechecks:
 
 
 def _count_allowed(
-    outputs: Arrays,
-    others: Sequence[Arrays],
-    seen: Mapping[str, float],
-    explained: Mapping[str, float] | None = None,
+    outputs: Arrays, others: Sequence[Arrays], seen: Mapping[str, float], explained: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """Count how many elements of each whole-number output may differ from the right ones.
 

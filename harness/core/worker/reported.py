@@ -119,11 +119,7 @@ def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     from pydantic import JsonValue
 
-    kinds = {
-        "artifact_bytes": int,
-        "compute_nodes_by_precision": dict[str, int],
-        "notes": tuple[str, ...],
-    }
+    kinds = {"artifact_bytes": int, "compute_nodes_by_precision": dict[str, int], "notes": tuple[str, ...]}
     place = "what it says of its build: "
     check_answer(dict[str, JsonValue], said, place)
     for name, kind in kinds.items():
