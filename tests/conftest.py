@@ -36,7 +36,11 @@ MADE: list[str] = []
 
 
 TOGETHER = (
-    tuple(f"tests/backends/{start}" for start in ("test_", "_torch/", "_jax/", "_executorch/")),
+    (
+        *(f"tests/backends/{start}" for start in ("test_", "_torch/", "_jax/", "_executorch/", "_litert/")),
+        "tests/explain/test_planted",
+        "tests/ship/test_shipped_folder",
+    ),
     (
         "tests/docs/test_claims",
         "tests/docs/test_run",
@@ -45,8 +49,8 @@ TOGETHER = (
         "tests/compare/",
     ),
 )
-"""The first family's tests fork from processes that have imported torch, Inductor or JAX, for up to 7 s each. The
-second's analyze the same runs, for up to 4 s each."""
+"""The first family's tests fork from processes that have imported torch, Inductor, JAX or a converter, for up to 7 s
+each. The second's analyze the same runs, for up to 4 s each."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""
-WARM = {"": ("", "torch")}
+CONVERTER = "shootout.backends._litert.converter:find_converter,litert_torch"
+WARM = {"": (CONVERTER, CONVERTER)}
+"""With the converter, which takes three seconds to import."""
 FIXTURE = Fixture(
     warm=WARM,
     slow=frozenset({("", Precision.INT4)}),
