@@ -17,6 +17,7 @@ from shootout.tell import table
 from shootout.tell.document import Document
 from shootout.tell.formats import json_text
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.report import gather
 
 _TAKEN = ContextVar[list[Any] | None]("taken", default=None)
 
@@ -83,9 +84,7 @@ def print_written(data: Any, *, as_json: bool) -> int:
 
 def join_reasons(why: Mapping[str, str]) -> list[str]:
     """Return why targets were left out, a line for those that share a reason."""
-    by_reason: dict[str, list[str]] = {}
-    for label, reason in why.items():
-        by_reason.setdefault(reason, []).append(label)
+    by_reason = gather((reason, label) for label, reason in why.items())
     return [f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items()]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models, studies
-from shootout.commands.rows import take_rows
+from shootout.core import plugins
 from shootout.core.contract import SCALED, Artifact, Device, Precision
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, is_file
@@ -16,6 +16,8 @@ from shootout.core.scenario import find_scenario
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study, as_axis, study_options
 from shootout.core.study.target import parse_targets
+from shootout.models.data.columns import as_file, names_column
+from shootout.models.readers.reader import Reader
 from shootout.models.sources import trees
 from shootout.models.sources.variants import tell_folder
 from shootout.scenarios.mix import read_mix
@@ -28,6 +30,9 @@ _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, a folder of such files, file.py:function, "
     f"config.json or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
 )
+READERS = "shootout.models.readers"
+OPTIONS = ("texts", "images", "data")
+"""The keywords of `run` that readers take."""
 
 
 def choose(name: str, options: Mapping[str, object]) -> Study:
@@ -193,3 +198,34 @@ def _refuse_without_effect(study: Study, options: Mapping[str, Any]) -> None:
         raise UsageError(f"--precision {none[0]}: no target can run it; they can run {', '.join(sorted(offered))}")
     if "calibration" in asked and not {*(target.precision for target in targets), *more} & {*SCALED}:
         raise UsageError("--calibration is for quantized rows, and none is asked for: onnxruntime:cpu:int8 is one")
+
+
+def take_rows(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a study that take the place of readers' options; none if there are no such options.
+
+    Args:
+        model: see `Reader.read`.
+        given: the keywords of `run` that were given.
+
+    Raises:
+        UsageError: as `Reader.read`, or two options give rows, or one means nothing here.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    named = [option for option in OPTIONS if option in given]
+    both = [*named, *(["inputs"] if "inputs" in given else [])]
+    if named and len(both) > 1:
+        raise UsageError(f"--{both[0]} and --{both[1]} both give the model's inputs: pass only one of them")
+    found = _find_reader(named[0], str(given[named[0]])) if named else None
+    if "target" in given and (not found or "target" not in found.also):
+        raise UsageError("--target names a column of a table: give the table too, with --data table.parquet")
+    if found:
+        return found.read(model, given)
+    return {"labels": as_file(labels)} if names_column(labels := str(given.get("labels", ""))) else {}
+
+
+def _find_reader(option: str, given: str) -> Reader:
+    readers = [one for one in plugins.usable(READERS, Reader).values() if one.option == option]
+    if found := next((one for one in readers if one.claims(given)), None):
+        return found
+    known = " or ".join(sorted(one.takes for one in readers))
+    raise UsageError(f"--{option} {given!r}: expected {known}; arrays are given by --inputs")

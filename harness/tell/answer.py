@@ -28,7 +28,7 @@ from shootout.tell.document import (
 )
 from shootout.tell.limits import Standing
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
-from shootout.tell.report import NAMED, Command, Line, fold
+from shootout.tell.report import NAMED, Command, Line, fold, gather
 from shootout.tell.wording import (
     BUSY,
     BUSY_SHARE,
@@ -264,10 +264,7 @@ def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
     """Tell which rivals of what leads are open and why, the nearest ones first; a reason that some share once."""
     if not leads(answer):
         return
-    by_reason: dict[str, list[Rival]] = {}
-    for rival in answer.unsettled:
-        by_reason.setdefault(_tell_why_open(rival.ratio), []).append(rival)
-    for why, rivals in by_reason.items():
+    for why, rivals in gather((_tell_why_open(rival.ratio), rival) for rival in answer.unsettled).items():
         few = [rival.ratio.restarts for rival in rivals if rival.ratio]
         many = f" ({min(few)} to {max(few)})" if len({*few}) > 1 else f" ({few[0]})" if few else ""
         names = fold((_tell_about(rival, words) for rival in rivals), NAMED)

@@ -30,9 +30,9 @@ from shootout.tell.answer import (
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
-from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
+from shootout.tell.document import Answer, Crossover, Document, Rival, Row
 from shootout.tell.ratios import inverse, tell_ratio
-from shootout.tell.report import NAMED, NARROWEST, WIDEST, Command, Line, Table, fold, write_lines
+from shootout.tell.report import NAMED, NARROWEST, WIDEST, Command, Line, Table, fold, gather, write_lines
 from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
@@ -185,10 +185,7 @@ def _tell_front(document: Document) -> Iterator[str]:
 
 def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[Line]:
     """Tell the lower precision that is held back in most groups, by how much it is faster where that is most."""
-    held: dict[str, list[tuple[Answer, WouldChange]]] = {}
-    for answer in answers:
-        for change in answer.would_change[:1]:
-            held.setdefault(change.arm, []).append((answer, change))
+    held = gather((change.arm, (answer, change)) for answer in answers for change in answer.would_change[:1])
     if not held:
         return
     arm, found = max(held.items(), key=lambda item: len(item[1]))

@@ -26,7 +26,7 @@ from shootout.tell import registered
 from shootout.tell.answer import REPEAT, leads, tell_ranking
 from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NotRaced, Row
 from shootout.tell.machines import ceilings_of_run, rate_of
-from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
+from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, gather, name_targets, write_lines
 from shootout.tell.wording import tell_controls, tell_gain
 
 STEPS = {
@@ -74,9 +74,7 @@ def reason_of(row: Row, subject: str) -> Reason:
 
 def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:
     """Write (outcome, line) for each distinct reason, in their order; `full`: with every target's name."""
-    sharing: dict[tuple[str, str, str], list[str]] = {}
-    for outcome, subject, reason, fix in reasons:
-        sharing.setdefault((outcome, reason, fix), []).append(subject)
+    sharing = gather(((outcome, reason, fix), subject) for outcome, subject, reason, fix in reasons)
     for (outcome, reason, fix), arms in sharing.items():
         yield outcome, f"{outcome}: {name_targets(arms, full=full)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
@@ -196,11 +194,7 @@ def tell_ceilings(document: Document) -> Iterator[str]:
 
 def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:
     """Tell why a row isn't faster than its own FP32; rows with the same reason share a line."""
-    arms: dict[str, list[str]] = {}
-    for row in rows:
-        if row.why:
-            arms.setdefault(tell_gain(row.why), []).append(row.arm)
-    for text, names in arms.items():
+    for text, names in gather((tell_gain(row.why), row.arm) for row in rows if row.why).items():
         yield f"{name_targets(names, full=True)}: {text}."
 
 
@@ -228,11 +222,8 @@ def _name_cause(category: str) -> str:
 
 def _of_rows(rows: Sequence[Row]) -> Iterator[str]:
     """Tell what runtimes and quantizers say of single rows; rows with the same text share a line."""
-    told: dict[str, list[str]] = {}
-    for row in rows:
-        for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
-            told.setdefault(text, []).append(row.arm)
-    for text, arms in told.items():
+    told = ((text, row.arm) for row in rows for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes))
+    for text, arms in gather(told).items():
         yield f"{'all' if len(arms) == len(rows) > 1 else name_targets(arms, full=True)}: {text}."
 
 
@@ -312,9 +303,7 @@ def _tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], amon
     everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
     extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}
     counts = Counter((_tell_cause(group), arm) for group, arm in told if not extras.get(arm))
-    arms: dict[tuple[str, int], list[str]] = {}
-    for (why, arm), count in counts.items():
-        arms.setdefault((why, count), []).append(arm)
+    arms = gather(((why, count), arm) for (why, arm), count in counts.items())
     some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
     lines = (f"{_tell_out(mine, why)}{some.get(count, '')}" for (why, count), mine in arms.items())
     yield from fold(lines, SHOWN_REASONS)

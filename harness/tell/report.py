@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Chart = alt.LayerChart | alt.VConcatChart
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 MEASURED = "How it was measured"
 """The title of notes."""
 
@@ -235,6 +237,14 @@ def fold(items: Iterable[str], shown: int) -> list[str]:
     """Return the first items, and how many more there are."""
     every = list(items)
     return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
+
+
+def gather(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return what shares a key together, such as targets with one reason; keys in the order in which they come."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 def name_targets(labels: Iterable[str], *, full: bool = False) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.commands.rows import take_rows
+from shootout.commands.selection import take_rows
 from shootout.core.errors import UsageError
 
 
