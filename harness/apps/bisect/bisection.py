@@ -232,7 +232,7 @@ class Bisection:
             self.progress.stage(f"making environments: {', '.join(missing)}")
             self.environments.make(missing)
         self.keep()
-        return [one for release, one in self.environments.made.items() if release in releases]
+        return [self.environments.made[release] for release in releases if release in self.environments.made]
 
     def begin(self, kept: Mapping[str, Any]) -> None:
         """Take up what the folder keeps and the cache still holds, or remove an earlier search's races from it.
