@@ -107,9 +107,8 @@ def measure_ceilings(placement: Placement, load: float) -> Ceilings:
     """
     notes, peaks = list[str](), dict[str, Peak]()
     if load > BUSY_LOAD:
-        notes.append(
-            f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"
-        )
+        busy = f"the machine was busy (load average {load:.1f})"
+        notes.append(f"{busy}, so these may be too low: measure again with --fresh")
     for source in (name for name in figures.multipliers() if find_spec(name)):
         arguments = {"source": source, "threads": placement.threads}
         found = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes)

@@ -314,9 +314,8 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
             inputs, or neither target could be read.
     """
     builts = [find_built(side.source, progress, to="explain") for side in sides]
-    first, second = (
-        (built.exported.inputs, {(one.name, one.shape) for one in built.exported.outputs}) for built in builts
-    )
+    exports = [built.exported for built in builts]
+    first, second = ((one.inputs, {(output.name, output.shape) for output in one.outputs}) for one in exports)
     if first != second:
         labels = " and ".join(built.arm.label for built in builts)
         raise UsageError(f"{labels} have other inputs or outputs: name two targets with the same")

@@ -64,9 +64,8 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
         except (OSError, RuntimeError, ValueError) as error:
             if cluster:
                 raise
-            raise UsageError(
-                f"--on ray:{address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one"
-            ) from None
+            why = str(error).splitlines()[0]
+            raise UsageError(f"--on ray:{address}: {why}; docs/fleet.md has how to start one") from None
         finally:
             if cluster:
                 cluster.is_closed = True
@@ -83,16 +82,13 @@ def check_address(address: str) -> None:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
-        raise UsageError(
-            f"--on {SCHEME + address!r} is neither ray:HOST:PORT nor ray:auto; `ray start --head` prints HOST:PORT"
-        )
+        why = "is neither ray:HOST:PORT nor ray:auto; `ray start --head` prints HOST:PORT"
+        raise UsageError(f"--on {SCHEME + address!r} {why}")
     try:
         socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"--on ray:{address}: nothing answers there ({error}); start a cluster there with "
-            f"`ray start --head --port={port}`"
-        ) from None
+        fix = f"start a cluster there with `ray start --head --port={port}`"
+        raise UsageError(f"--on ray:{address}: nothing answers there ({error}); {fix}") from None
 
 
 class RayCluster:

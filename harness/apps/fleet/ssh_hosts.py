@@ -257,9 +257,8 @@ def _read_answer(address: Address, code: int, line: bytes, said: str, *, is_task
     if (code == _NOT_CONNECTED or code < 0) and is_task:
         raise NodeLost("the connection was lost; the same command goes on with what was measured")
     if code == _NOT_CONNECTED or code < 0:
-        raise NodeLost(
-            f"no connection ({said or 'it was lost'}); `{shlex.join(address.client)} true` has to work first"
-        )
+        first = f"`{shlex.join(address.client)} true`"
+        raise NodeLost(f"no connection ({said or 'it was lost'}); {first} has to work first")
     with suppress(ValueError):
         if isinstance(answer := json.loads(line), dict):
             if "error" in answer:

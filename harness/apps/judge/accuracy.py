@@ -291,7 +291,8 @@ def _explain_fallback(case: PrecisionPair) -> str | None:
 def _explain_float_layers(case: PrecisionPair) -> str | None:
     """Name the layers that were left in float, if they are a large part of the operations or of the time."""
     products, times = _products(case.row), _profile(case.row)
-    flops, what = _operations(case.row)
+    known = _account(case.row, "flops_by_precision")
+    flops, what = (known, "operations") if known else (products, "products")
     if products and products == _products(case.own):
         return f"its products run in {' and '.join(products)}, as FP32's do"
     if not is_integer(case.row):
@@ -408,12 +409,6 @@ def _list_first(lines: Sequence[str]) -> str:
 
 def _products(row: Row) -> dict[str, int]:
     return _account(row, "compute_nodes_by_precision") or {}
-
-
-def _operations(row: Row) -> tuple[Mapping[str, float], str]:
-    """Return the operations by precision where a runtime tells them, else its products; and the word for them."""
-    flops = _account(row, "flops_by_precision")
-    return (flops, "operations") if flops else (_products(row), "products")
 
 
 def _profile(row: Row) -> dict[str, float]:

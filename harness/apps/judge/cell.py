@@ -228,9 +228,7 @@ class Candidate:
         """Return the play under requests at that rate or more if there is one: a given rate before a search."""
         served = [(play, serve) for play in self.plays if (serve := play.row.serve) and play.restarts]
         found = max(
-            served,
-            key=lambda one: (one[1].rate_per_s.low >= load, not one[1].searched, one[0].restarts),
-            default=None,
+            served, key=lambda one: (one[1].rate_per_s.low >= load, not one[1].searched, one[0].restarts), default=None
         )
         return found[0] if found else None
 

@@ -38,18 +38,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import registered
-from shootout.tell.document import (
-    Answer,
-    NotRaced,
-    Passed,
-    Ratio,
-    Rival,
-    Row,
-    Shipped,
-    Sure,
-    Timing,
-    WouldChange,
-)
+from shootout.tell.document import Answer, NotRaced, Passed, Ratio, Rival, Row, Shipped, Sure, Timing, WouldChange
 
 
 def choose(cell: Cell) -> Answer:

@@ -369,9 +369,8 @@ class PolicyPurpose(AnswerPurpose):
         """
         candidates = read_question([out]).candidates
         findings = judge_limits(self.policy, candidates)
-        return _by_group(
-            one for one in candidates if any(found.standing is Standing.BROKEN for found in findings[one.label])
-        )
+        broken = {label for label, some in findings.items() if any(one.standing is Standing.BROKEN for one in some)}
+        return _by_group(one for one in candidates if one.label in broken)
 
     def goes_on(self, run: Run) -> bool:
         """Tell whether a finished run is taken up again."""

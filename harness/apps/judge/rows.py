@@ -240,12 +240,11 @@ def readiness(lines: Sequence[Played | Checked]) -> dict[str, Any]:
     if not lines:
         return {}
     contexts_s = [(cost.context_s or 0.0) if (cost := _gpu_cost(line)) else 0.0 for line in lines]
+    ready_s = [of_s + one.load_s + one.first_call_s for of_s, one in zip(contexts_s, lines, strict=True)]
     return {
         "load_s": median(line.load_s for line in lines),
         "first_call_s": median(line.first_call_s for line in lines),
-        "ready_s": max(
-            context_s + one.load_s + one.first_call_s for context_s, one in zip(contexts_s, lines, strict=True)
-        ),
+        "ready_s": max(ready_s),
         "starts": len(lines),
     }
 
@@ -255,21 +254,18 @@ def memory(lines: Sequence[Played]) -> dict[str, Any]:
     if not lines:
         return {}
     peak = max((peak for line in lines if (peak := line.peak_rss_bytes) is not None), default=None)
+    taken = [(cost.context_bytes, cost.loaded_bytes) for line in lines if (cost := _gpu_cost(line))]
+    # The most that the context and the loaded arm took of the device; None if the driver doesn't tell.
+    on_device = max((one + more for one, more in taken if one is not None and more is not None), default=None)
     return {
         "cpus": lines[-1].cpus,
-        "memory_bytes": _device_bytes(lines) if any(line.gpu for line in lines) else peak,
+        "memory_bytes": on_device if any(line.gpu for line in lines) else peak,
         "peak_rss_bytes": peak,
     }
 
 
 def _gpu_cost(line: Played | Checked) -> GpuCost | None:
     return line.gpu.cost if isinstance(line, Played) and line.gpu else None
-
-
-def _device_bytes(lines: Iterable[Played]) -> int | None:
-    """Return the most that the context and the loaded arm took of the device; None if the driver doesn't tell."""
-    taken = [(cost.context_bytes, cost.loaded_bytes) for line in lines if (cost := _gpu_cost(line))]
-    return max((one + more for one, more in taken if one is not None and more is not None), default=None)
 
 
 def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
@@ -472,9 +468,10 @@ def ceiling(
         return None
     unpacked = {name: Width(bits, WIDTHS[outside].activations, outside) for name, bits in UNPACKED.items()}
     widths = {name: (unpacked | WIDTHS)[name] for name in shares}
-    arithmetic_ns = _arithmetic_ns(work, shares, ceilings, widths)
-    if arithmetic_ns is None:
+    peaks = {name: ceilings.peaks.get(widths[name].peak) for name in shares}
+    if work.flops is None or (work.flops and None in peaks.values()):
         return None
+    arithmetic_ns = sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)
     inside = sum(share * widths[name].activations / 32 for name, share in shares.items())
     moved, widest = traffic(work, WIDTHS[outside].activations / 32, inside)
     weights = _weight_width(work, shares, widths) * work.weight_bytes
@@ -520,12 +517,3 @@ def _weight_width(work: Work, shares: Mapping[str, float], widths: Mapping[str, 
         width += min(share, left) * widths[name].weights / 32
         left -= min(share, left)
     return width / whole
-
-
-def _arithmetic_ns(
-    work: Work, shares: Mapping[str, float], ceilings: Ceilings, widths: Mapping[str, Width]
-) -> float | None:
-    peaks = {name: ceilings.peaks.get(widths[name].peak) for name in shares}
-    if work.flops is None or (work.flops and None in peaks.values()):
-        return None
-    return sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)

@@ -192,9 +192,8 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
     wanted, labeled = FIDELITY & limits.keys(), _has_labels(request)
     if study.metric and not (labeled or rows_of(study).truth):
         why = "without truth a metric compares with FP32's own outputs, which a search has for no rows of its own"
-        raise UsageError(
-            f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
-        )
+        fix = "give --truth, or limit the error in place of it, as in --max-error 2e-2"
+        raise UsageError(f"--metric {study.metric}: {why}: {fix}")
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"
@@ -222,9 +221,7 @@ def list_schemes_for(limits: Mapping[Limit, float], study: Study, request: Reque
 
 
 def make_search(
-    study: Study,
-    precisions: Collection[Precision],
-    limits: Mapping[Limit, float] | None = None,
+    study: Study, precisions: Collection[Precision], limits: Mapping[Limit, float] | None = None
 ) -> TuningSearch:
     """Find out what is here.
 

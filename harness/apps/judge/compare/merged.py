@@ -84,9 +84,8 @@ def _list_runs(folder: Path) -> Sequence[Path]:
             return runs
     except (OSError, ValidationError):
         pass
-    raise UsageError(
-        f"{folder / NAME} is damaged, of another version, or names no run in its folder; make it again: shootout merge"
-    )
+    why = "is damaged, of another version, or names no run in its folder"
+    raise UsageError(f"{folder / NAME} {why}; make it again: shootout merge")
 
 
 def write_index(folder: Path, runs: Sequence[Path]) -> None:

@@ -241,9 +241,8 @@ def find_stability(
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([usual_start_s(one.row) for one in candidates])
     labels = [one.label for one in candidates]
-    beaten = np.array(
-        [[one != other and compared(one, other).verdict is Verdict.SLOWER for other in labels] for one in labels]
-    )
+    slower = [[one != other and compared(one, other).verdict is Verdict.SLOWER for other in labels] for one in labels]
+    beaten = np.array(slower)
     near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
     _, soon = narrow_tie(near, sizes[:, None], starts[:, None])
     chosen = np.where(soon, values, np.inf).argmin(axis=0)

@@ -14,11 +14,7 @@ from shootout.tell.page.intervals import NAME, DotLine, DotPanel, draw_dots
 from shootout.tell.report import Figure
 from shootout.tell.table import SHIPPED
 
-SHOWN = {
-    NANOSECONDS.what: (1e-6, "ms"),
-    BYTES.what: (1e-6, "MB"),
-    SHARE.what: (100.0, "%"),
-}
+SHOWN = {NANOSECONDS.what: (1e-6, "ms"), BYTES.what: (1e-6, "MB"), SHARE.what: (100.0, "%")}
 """The factor and the unit with which a quantity is drawn; others are drawn as they are."""
 
 

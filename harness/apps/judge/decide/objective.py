@@ -128,12 +128,8 @@ def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Compa
         found = mine.cell.judged(mine.row.arm, theirs.row.arm)
         if found and mine.cell.unvouched:
             return found
-    return _apply_indifference(found or _compare_apart(one, other), policy.indifferent)
-
-
-def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
-    """Apply the policy's own indifference: two known to be no further apart are the same."""
-    if is_indifferent(found, indifferent):
+    found = found or _compare_apart(one, other)
+    if is_indifferent(found, policy.indifferent):  # two known to be no further apart are the same
         return replace(found, verdict=Verdict.SAME)
     is_told = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
     return found if is_told else replace(found, verdict=Verdict.CANT_TELL)

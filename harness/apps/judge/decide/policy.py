@@ -110,9 +110,8 @@ def _write_limits(policy: Policy) -> dict[str, str]:
 
 def write_toml(policy: Policy) -> str:
     """Return the text of a `deploy.toml` that gives a policy."""
-    keys, limits = (
-        [f'{key} = "{value}"' for key, value in found.items()] for found in (_write_keys(policy), _write_limits(policy))
-    )
+    found = (_write_keys(policy), _write_limits(policy))
+    keys, limits = ([f'{key} = "{value}"' for key, value in one.items()] for one in found)
     return "\n".join([*keys, "[limits]", *limits, ""])
 
 
@@ -188,7 +187,7 @@ def _check_fields(fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Polic
     policy = Policy(
         objective=Objective(objective),
         limits={Limit(key): read_limit(Limit(key), value) for key, value in limits.items()},
-        shares=frozenset(Limit(key) for key, value in limits.items() if _is_share(Limit(key), value)),
+        shares=frozenset({Limit.DROP} if str(limits.get(Limit.DROP, "")).strip().endswith("%") else ()),
         contenders=_read_count(fields.get("contenders", DEFAULT_CONTENDERS)),
         **{key: unit.read(key, fields[key], example) for key, (unit, example) in units.items() if key in fields},
     )
@@ -211,7 +210,3 @@ def read_limit(limit: Limit, given: Any) -> float:
         UsageError: it has no such unit.
     """
     return (LIMITS[limit].read_as or LIMITS[limit].unit).read(limit, given)
-
-
-def _is_share(limit: Limit, given: Any) -> bool:
-    return limit is Limit.DROP and str(given).strip().endswith("%")

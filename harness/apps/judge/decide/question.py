@@ -61,18 +61,14 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
             key = machine, family(row.arm), row.batch, row.threads, row.instances  # plain, it has no setting
             plays.setdefault(key, []).append(Play(cell=cell, row=row))
     named = {cell.group for _, cell in cells}
+    first = cells[0][1].group if cells else next(iter(runs[0].groups))  # cut short, it may have no cell
+    model, *others = re.split(r", (?![^(]*\))", first)
     return Question(
-        title=_title_of(cells[0][1].group if cells else next(iter(runs[0].groups))),  # cut short, it may have no cell
+        title=(model, *(one for one in others if one.startswith("batch "))),  # without what tells its cells apart
         candidates=tuple(_name_candidates(plays)),
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
     )
-
-
-def _title_of(group: str) -> tuple[str, ...]:
-    """Return `residual_mlp`, `batch 1`: the name without what only tells cells of the same question apart."""
-    model, *others = re.split(r", (?![^(]*\))", group)
-    return model, *(one for one in others if one.startswith("batch "))
 
 
 def _name_candidates(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate]:

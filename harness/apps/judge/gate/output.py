@@ -27,11 +27,7 @@ from shootout.tell.wording import describe_noise
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
-_STANDINGS: dict[Outcome, Standing] = {
-    "pass": Standing.MET,
-    "fail": Standing.BROKEN,
-    "undecided": Standing.UNKNOWN,
-}
+_STANDINGS: dict[Outcome, Standing] = {"pass": Standing.MET, "fail": Standing.BROKEN, "undecided": Standing.UNKNOWN}
 MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unknown", None: ""}
 _KINDS: dict[Standing, junit.Kind] = {Standing.BROKEN: "failure", Standing.UNKNOWN: "error"}
 

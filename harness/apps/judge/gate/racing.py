@@ -258,9 +258,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         targets[1:] = map(str, parse_targets(candidate, describe, given["pythons"]))
     model = str(given["model"])
     if is_file(model) and not Path(model).expanduser().is_file():
-        raise UsageError(
-            f"{model!r} isn't there: name the model's file by --model, and the candidate's as it was built"
-        )
+        fix = "name the model's file by --model, and the candidate's as it was built"
+        raise UsageError(f"{model!r} isn't there: {fix}")
     spread = SPREAD & {Limit.P99, Limit.READY} & (limits.policy.limits.keys() if limits.policy else set())
     fields = {
         "name": "gate",
