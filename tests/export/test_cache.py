@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,9 @@ import onnx
 import pytest
 from safetensors.numpy import save_file
 from support.exports import obtain
+from support.imported import modules_outside
 from support.onnx_made import linear
+from support.programs import forked
 
 import shootout
 from shootout.backends._trees.backend import write_sklearn
@@ -23,7 +23,7 @@ from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported import client, request
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel, open_exported
-from shootout.core.exported.request import checked
+from shootout.core.exported.request import checked, find_source
 from shootout.core.host import store
 from shootout.core.host.store import sealed
 from shootout.models.sources import trees, user_data
@@ -94,22 +94,8 @@ def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_key_covers_every_module_that_makes_a_exported():
-    code = """if True:
-        import sys
-        from importlib import import_module
-        from pathlib import Path
-        import shootout
-        from shootout.core.exported.request import find_source
-        from shootout.models import sources
-        package, hashed = Path(shootout.__file__).parent, set(find_source("digits").code())
-        for file in Path(sources.__file__).parent.glob("*.py"):
-            import_module(f"shootout.models.sources.{file.stem}")
-        loaded = {Path(module.__file__) for name, module in sys.modules.items() if name.startswith("shootout.")}
-        names = {str(file.relative_to(package)) for file in loaded - hashed}
-        print(sorted(name for name in names if not name.startswith("core/") and not name.endswith("__init__.py")))
-        """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == "[]", "of core only words, shapes and the exported model itself decide what is made"
+    found = forked(modules_outside, set(find_source("digits").code()))
+    assert found == [], "of core only words, shapes and the exported model itself decide what is made"
 
 
 def test_each_pattern_of_sources_finds_files():

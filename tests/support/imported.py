@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 
 def frameworks_after(frameworks: Sequence[str], steps: Sequence[str]) -> dict[str, set[str]]:
@@ -31,3 +32,13 @@ def _brought_in(frameworks: Sequence[str], step: str) -> set[str]:
     except ImportError as error:
         return {str(error)}
     return set(frameworks) & set(sys.modules)
+
+
+def modules_outside(hashed: set[Path]) -> list[str]:
+    """The package's modules that an export process has loaded, but those of core and these files."""
+    package = Path(str(importlib.import_module("shootout").__file__)).parent
+    for file in (package / "models" / "sources").glob("*.py"):
+        importlib.import_module(f"shootout.models.sources.{file.stem}")
+    loaded = {Path(str(module.__file__)) for name, module in sys.modules.items() if name.startswith("shootout.")}
+    names = {str(file.relative_to(package)) for file in loaded - hashed}
+    return sorted(one for one in names if not one.startswith(("core/", "testing/")) and not one.endswith("__init__.py"))
