@@ -73,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.register_profile("steady", **steady)  # the same examples each time, and a busy machine is no fault
         settings.load_profile("steady")
     os.environ.pop("COLUMNS", None)  # which `-n` sets: a screen is as wide as a pipe
+    os.environ.pop("PYTHONUNBUFFERED", None)  # which a container often sets: it hides what is never flushed
     os.environ.update(QUIET)  # some tests import libraries into this process
     gc.disable()  # all that the collection imports stays, and takes a fifth less time so
 

@@ -250,7 +250,8 @@ def main() -> None:
     """Run the command that this process was started for."""
     parent, *words = sys.argv[1:]
     leave_with(int(parent))
-    sys.stdout.write(f"{call(words).model_dump_json(exclude_none=True)}\n")
+    told = call(words)  # which puts another standard output in place of the first
+    sys.stdout.write(f"{told.model_dump_json(exclude_none=True)}\n")
 
 
 if __name__ == "__main__":
