@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +20,8 @@ from shootout.core.errors import ArmFailed, Unavailable, UsageError
 from shootout.core.study.plan import Plan
 from shootout.tell import reproduce
 from shootout.tell.limits import Standing
-from shootout.tell.study_options import DEFAULT, RunOptions, flags_of
+from shootout.tell.study_options import BY_CLAIM, DEFAULT, RunOptions, flags_of
 
-GIVEN = ("parts", "backends", "baseline", "goal", "policy", "strict")
-"""The options of a run that the targets and the claim give."""
 MOST_TIME_S = 300.0
 """Seconds of a race of `verify`, if none are given."""
 OPEN = frozenset({NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS, NotRunKind.NOT_REACHED, NotRunKind.KILLED})
@@ -59,7 +58,7 @@ class ClaimRace:
 
     Attributes:
         targets: the one that it is about, and the one that it is compared with if there is one.
-        options: of the run, with a model and a time, but for those of `GIVEN`.
+        options: of the run, with a model and a time, but for those of `BY_CLAIM`.
     """
 
     claim: Claim
@@ -68,7 +67,7 @@ class ClaimRace:
 
     def __post_init__(self) -> None:
         self.claim.refuse_unfit(*self.targets)  # before anything is measured
-        refuse_given(self.options, GIVEN)
+        refuse_given(self.options, BY_CLAIM)
 
     def measure(self, value: float = 0.0, words: Sequence[str] = (), out: Path | None = None) -> Analysed:
         """Race until the claim is told.
@@ -150,12 +149,13 @@ class Races:
     Attributes:
         make_folder: makes an empty folder for a run.
         max_time_s: of a race whose options have none, exports and builds included.
-        runs: by what their targets were asked, as `name_questions` has it, and by what the claim added.
+        runs: by their options, the identity of a plan of their targets, and what the claim added: these targets, and
+            the run.
     """
 
     make_folder: Callable[[], Path]
     max_time_s: float
-    runs: dict[tuple[Set[str], str], Analysed] = field(default_factory=dict)
+    runs: dict[tuple[str, str, str], tuple[Sequence[str], Analysed]] = field(default_factory=dict)
 
     def judge(self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions) -> JudgedClaim:
         """Judge a claim by a run that is there, or else by one for this claim, and by a closer one if that is needed.
@@ -170,22 +170,25 @@ class Races:
         if hasattr(model, "forward") and options.get("inputs") is None:
             raise UsageError(f"{type(model).__name__}: give example inputs too: race(m, {targets[0]!r}, inputs=x)")
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        race, questions, value = ClaimRace(claim, targets, given), name_questions(given, targets), 0.0
-        for run in [run for (known, _), run in self.runs.items() if questions <= known]:
+        race, asked, mine, value = ClaimRace(claim, targets, given), repr(sorted(given.items())), sorted(targets), 0.0
+        find_identity = cache(lambda *named: identify(given, named))  # of one plan, most often: a claim has one set
+        for (its, identity, _), (named, run) in self.runs.items():
+            has_all = its == asked and len(race.find_labels(row.arm for row in run.rows)) == len(targets)
+            if not has_all or identity != find_identity(*named):
+                continue
             if (judged := race.judge(run)).standing is not Standing.UNKNOWN:
                 return judged
         for _ in range(2):
-            key = questions, repr(claim.race(*targets, value=value))
+            key = asked, find_identity(*mine), repr(claim.race(*targets, value=value))
             if key not in self.runs:
-                self.runs[key] = race.measure(value, out=self.make_folder())
-            judged = race.judge(self.runs[key])
+                self.runs[key] = mine, race.measure(value, out=self.make_folder())
+            judged = race.judge(self.runs[key][1])
             if not judged.run.complete or claim.factor == 1 or not judged.next:
                 break
             value = judged.figure.value or 0.0  # it had its goal, and a closer look would tell
         return judged
 
 
-def name_questions(given: RunOptions, targets: Sequence[str]) -> Set[str]:
-    """Name what a run of each target alone would measure; it is another one if a file or a package of it changes."""
-    plans = [plan_run(DEFAULT, cast("RunOptions", {**given, "backends": [target]}))[0] for target in targets]
-    return frozenset(repr((sorted(given.items()), plan.identity)) for plan in plans)
+def identify(given: RunOptions, targets: Sequence[str]) -> str:
+    """Return the identity of a plan of targets; it is another one if a file or a package of them changes."""
+    return plan_run(DEFAULT, cast("RunOptions", {**given, "backends": targets}))[0].identity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -15,7 +16,7 @@ from typer.main import get_command
 
 from shootout.commands.options import READ, Group, Json, declare
 from shootout.core.errors import UsageError
-from shootout.tell.study_options import RunOptions
+from shootout.tell.study_options import BY_CLAIM, RunOptions
 
 CLAIMS = "'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'."
 OTHER = "Target that it is compared with: onnxruntime. A claim on outputs without it is on the reference."
@@ -107,6 +108,16 @@ OWN = {"--json", "--dry-run", "--full"}
 """The options that the tools set, or that change a screen alone."""
 ELSEWHERE = {"--to", "--on"}
 """The options by which a command writes a file or measures on another machine."""
+EARLIER = "`folder` of an earlier result names one."
+MEANT = {
+    ("explain", "a"): "Target to compare b with. Default: FP32 of the same backend, or what ships.",
+    ("explain", "b"): "Target to look at. Default: the lower precision that errs most, or was refused.",
+    ("show", "run"): f"Run folder, or a merged one; {EARLIER}",
+    ("decide", "run"): f"Run folders of one model, from one machine or several; {EARLIER}",
+    ("explain", "run"): f"Run folder; {EARLIER}",
+    ("ship", "run"): f"Run folder; {EARLIER}",
+}
+"""Describe the arguments that a command's own help describes too little for an agent, by tool and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +143,36 @@ class Tool:
         return {name: one for one in found for name in re.findall(r"\w+", one.metavar.partition("|")[0].lower())}
 
     @property
+    def _options(self) -> dict[str, Any]:
+        """Return the parameters of the command's options by their names."""
+        found = [one for one in self.command.params if one.opts[0].startswith("--")]
+        return {one.opts[0][2:].replace("-", "_"): one for one in found}
+
+    def _describe(self, name: str, parameter: Any) -> str:
+        meant: str = MEANT.get((self.words[0], name), parameter.help)
+        return meant
+
+    @property
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of its arguments: the words, and each option that the command's help begins with."""
         hidden, first, named = OWN if self.writes else OWN | ELSEWHERE, self.command.first, self._named
-        options = [one for one in self.command.params if one.opts[0].startswith("--") and one.opts[0] not in hidden]
-        others = [f"{one.opts[0]} {one.metavar or ''}".strip() for one in options if first and one.opts[0] not in first]
-        named |= {one.opts[0][2:].replace("-", "_"): one for one in options if not first or one.opts[0] in first}
+        refused = BY_CLAIM if self.command.name == verify.__name__ else ()
+        options = {key: one for key, one in self._options.items() if one.opts[0] not in hidden and key not in refused}
+        others = [one for one in options.values() if first and one.opts[0] not in first]
+        named |= {name: one for name, one in options.items() if one not in others}
         kinds = {name: "boolean" if getattr(one, "is_flag", False) else "string" for name, one in named.items()}
-        more = f"Further words of the command as they are typed: {', '.join(others) or 'none is left'}."
+        told = {name: {"type": kinds[name], "description": self._describe(name, one)} for name, one in named.items()}
+        more = ", ".join(f"{one.opts[0]} {one.metavar or ''}".strip() for one in others)
+        also = f" Its further options, which are arguments by name, too: {more}." if more else ""
         return {
             "type": "object",
             "properties": {
-                **{name: {"type": kinds[name], "description": one.help} for name, one in named.items()},
-                MORE: {"type": "array", "items": {"type": "string"}, "description": more},
+                **told,
+                MORE: {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": f"Words of the command as they are typed.{also}",
+                },
             },
             "required": [name for name, one in named.items() if one.required or name == next(iter(named))],
         }
@@ -153,22 +181,50 @@ class Tool:
         """Return the words of the command that these arguments ask for; null, "", [] and false stand for none.
 
         Raises:
-            UsageError: a word of the command is missing, the further words are no list, or it reads and these write.
+            UsageError: a word of the command is missing, an argument has a value that can't be typed, the further words
+                are no list, or it reads and these write.
         """
         given = {name: value for name, value in arguments.items() if value is not False and value not in (None, "", [])}
         named, more, words = self._named, given.pop(MORE, []), [*self.words]
         if missing := [name for name in self.schema["required"] if name in named and name not in given]:
-            raise UsageError(f"the argument {missing[0]!r} is missing: {named[missing[0]].help}")
+            name = missing[0]
+            raise UsageError(f"the argument {name!r} is missing: {self._describe(name, named[name])}")
         if not isinstance(more, list):
             raise UsageError(f'{MORE} is a list of words, such as ["--threads", "2"]; received {more!r}')
         for name in (one for one in dict.fromkeys([*named, *given]) if one in given):
-            texts = given[name] if isinstance(given[name], list) else [given[name]]
-            option = [f"--{name.replace('_', '-')}", *([] if given[name] is True else [",".join(map(str, texts))])]
-            words += map(str, texts) if name in named else option
-        words += map(str, more)
+            words += self._type(name, given[name])
+        words += _read_texts(MORE, more)
         if elsewhere := [word for word in words if not self.writes and word.partition("=")[0] in ELSEWHERE]:
             raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
-        return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
+        return words
+
+    def _type(self, name: str, value: Any) -> list[str]:
+        """Return the words of one argument; the command itself refuses an option that it doesn't have.
+
+        Raises:
+            UsageError: the value can't be typed.
+        """
+        word, option, flag = self._named.get(name), self._options.get(name), f"--{name.replace('_', '-')}"
+        if value is True and not word and getattr(option, "is_flag", True):
+            return [flag]
+        texts = _read_texts(name, value)
+        if not word:
+            return [f"{flag}={text}" for text in (texts if option and option.multiple else [",".join(texts)])]
+        if wrong := [text for text in texts if text.startswith("-")]:
+            raise UsageError(f"{name!r} can't begin with '-': received {wrong[0]!r}; name an option as an argument")
+        return texts if word.nargs == -1 else [",".join(texts)]
+
+
+def _read_texts(name: str, value: Any) -> list[str]:
+    """Return the texts of an argument's value, with the home of a leading `~/`, as a shell does.
+
+    Raises:
+        UsageError: it holds something else than texts and numbers.
+    """
+    values = value if isinstance(value, list) else [value]
+    if wrong := [one for one in values if isinstance(one, bool) or not isinstance(one, (str, int, float))]:
+        raise UsageError(f"{name!r} takes a text, a number or a list of these; received {json.dumps(wrong[0])}")
+    return [str(Path(text).expanduser()) if text.startswith("~/") else text for text in map(str, values)]
 
 
 ABOUT = {

@@ -36,6 +36,8 @@ from shootout.tell.option_values import (
 
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
+BY_CLAIM = ("parts", "backends", "baseline", "goal", "policy", "strict")
+"""The options that a claim and its targets give to a race for it."""
 
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:

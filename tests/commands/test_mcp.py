@@ -28,9 +28,10 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.commands import told
 from shootout.commands.output import print_document
-from shootout.commands.tools import ELSEWHERE, MORE, OWN, ToolResult, make_tools
+from shootout.commands.tools import ELSEWHERE, MEANT, MORE, OWN, ToolResult, make_tools
 from shootout.core.constants import COPY
 from shootout.core.errors import ShootoutError
+from shootout.tell.study_options import BY_CLAIM
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -66,15 +67,39 @@ def test_a_call_types_words_that_its_command_takes(name: str):
     words = TOOLS[name].type({**given, MORE: more})
     TOOLS[name].command.make_context(words[0], words[1:])  # refuses an unknown option or word
     own = {one.opts[0] for one in TOOLS[name].command.params if one.opts[0].startswith("--")}
-    assert own - {*words} <= (OWN if TOOLS[name].writes else OWN | ELSEWHERE)
+    hidden = {f"--{word}" for word in BY_CLAIM} if name == "verify" else set()
+    assert own - {word.partition("=")[0] for word in words} <= OWN | hidden | (
+        set() if TOOLS[name].writes else ELSEWHERE
+    )
 
 
-def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
-    given = {"model": "x", "backends": ["a", "b"], "batch": 8, "inputs": "", "labels": None, MORE: ["--threads", 2]}
-    assert TOOLS["run"].type(given) == ["run", "x", "--backends", "a,b", "--batch", "8", "--threads", "2"]
-    assert TOOLS["gate"].type({"slower": 0, "reference": "x", MORE: []}) == ["gate", "x", "--slower", "0"]
-    assert TOOLS["decide"].type({"run": ["r1", "r2"], "p99": "9ms"})[1:] == ["r1", "r2", "--p99", "9ms"]
-    assert TOOLS["show"].type({"run": "x", "full": True}) == ["show", "x", "--full"]
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        (
+            "run",
+            {"model": "x", "backends": ["a", "b"], "batch": 8, "inputs": "", "labels": None, MORE: ["--threads", 2]},
+            "x --backends=a,b --batch=8 --threads 2",
+        ),
+        ("run", {"model": ["a.onnx", "b.onnx"], "set": ["k=1", "m=2"]}, "a.onnx,b.onnx --set=k=1 --set=m=2"),
+        ("run", {"model": "x", "fresh": True, "strict": False, "out": "-y"}, "x --fresh --out=-y"),
+        ("run", {"model": "~/x", "inputs": "~/y", MORE: ["~/z"]}, "HOME/x --inputs=HOME/y HOME/z"),
+        ("gate", {"slower": 0, "reference": "x", MORE: []}, "x --slower=0"),
+        ("decide", {"run": ["r1", "r2"], "p99": "9ms"}, "r1 r2 --p99=9ms"),
+        ("show", {"run": "x", "full": True}, "x --full"),
+    ],
+)
+def test_arguments_are_typed_as_agents_give_them(name: str, arguments: dict[str, Any], words: str):
+    assert TOOLS[name].type(arguments) == [name, *words.replace("HOME", str(Path.home())).split()]
+
+
+def test_arguments_that_mean_more_here_or_are_always_refused_are_told_so():
+    explain, verify = (TOOLS[name].schema["properties"] for name in ("explain", "verify"))
+    assert explain["a"]["description"] != explain["b"]["description"]
+    assert "`folder` of an earlier result" in TOOLS["show"].schema["properties"]["run"]["description"]
+    assert not [name for name in BY_CLAIM if name in verify or f"--{name}" in verify[MORE]["description"].split()]
+    for name, argument in MEANT:
+        assert argument in TOOLS[name].schema["properties"]
 
 
 def claim(text: str = "faster", **more: Any) -> dict[str, Any]:
@@ -90,7 +115,15 @@ def claim(text: str = "faster", **more: Any) -> dict[str, Any]:
         ("ship", {"run": "x"}, "Missing option '--out' / '-o'."),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
         ("run", {"model": "x", MORE: ["--help"]}, "`shootout run x --help` prints a text and no result: leave out "),
-        ("show", {"run": "--help"}, "`shootout show --help` prints a text and no result: leave out "),
+        ("show", {"run": "--help"}, "'run' can't begin with '-': received '--help'; "),
+        (
+            "run",
+            {"model": "x", "out": True, "fresh": True},
+            "'out' takes a text, a number or a list of these; received t",
+        ),
+        ("run", {"model": True}, "'model' takes a text, "),
+        ("decide", {"run": ["r", "--help"]}, "'run' can't begin with '-': received '--help'; "),
+        ("run", {"model": "x", "batch": {"a": 1}}, "'batch' takes a text, a number or a list of these; received {"),
         ("show", {"run": "r", MORE: ["--to", "x.csv"]}, "this tool only reads: leave out '--to', "),
         ("plan", {"model": "x", MORE: ["--on=ssh://a"]}, "this tool only reads: leave out '--on=ssh://a', "),
         ("verify", claim("5", run="r"), "the claim '5' can't be read: write 'faster', "),

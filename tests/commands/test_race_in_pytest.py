@@ -115,6 +115,24 @@ def test_a_claim_is_true_or_false_or_skips_the_test_with_the_reason(run_tests: R
     assert goals == ["baseline", "resolve 3.5%"], "one race for five claims, and a closer one for the last"
 
 
+SETTING = """
+def test(race):
+    own = {"onnxruntime": {"session.intra_op.allow_spinning": "0"}}
+    assert race("net.onnx", "onnxruntime", options=own).faster_than("numpy")
+    assert race("net.onnx", "numpy", options=own).same_outputs()
+"""
+
+
+def test_a_setting_of_one_target_stands_beside_the_other(
+    run_tests: RunTests, goals: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    planned, plan_run = list[object](), claims.plan_run
+    monkeypatch.setattr(claims, "plan_run", lambda *asked: planned.append(asked) or plan_run(*asked))
+    count, told = run_tests(SETTING)
+    assert (count, goals) == ({"passed": 1}, ["baseline"]), told
+    assert len(planned) == 3, "one for each claim, and the race's own"
+
+
 def test_what_cant_be_told_fails_under_strict(run_tests: RunTests, goals: list[str]):
     count, told = run_tests(OPEN, "--shootout-strict")
     assert (count, goals) == ({"failed": 1}, ["baseline", "resolve 3.5%"])
@@ -163,7 +181,7 @@ def test_a_target_is_raced_anew_if_the_packages_of_its_python_change(monkeypatch
         other = PythonInterpreter(name="new", path="p", version="3.12", libraries={"onnxruntime": version}, lent="")
         monkeypatch.setattr(plan, "examine", lambda *_: {"new": other})
         monkeypatch.setattr(plan, "known_available", lambda *_, **__: defaultdict(lambda: Availability(version="1")))
-        return claims.name_questions({"model": "identity", "pythons": {"new": "p"}}, ["onnxruntime@new"])
+        return claims.identify({"model": "identity", "pythons": {"new": "p"}}, ["onnxruntime@new"])
 
     assert name("1.20") == name("1.20") != name("1.21")
 
