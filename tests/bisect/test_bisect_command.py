@@ -61,7 +61,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{NET} --max-time 5", "--max-time 5s is too short for a race"),
         ("onnxruntime 1.24..1.20 --model net.onnx", "begins with the newer release: write 1.20..1.24"),
         (f"{NET} --out net.onnx/r", "can't write into 'net.onnx/r'"),
-        (f"{NET} --out index", "index holds something else than a search"),
+        (f"{NET} --out index", "than a search of bisect: give another --out, or an empty one"),
         (f"{NET} --max-time 0s", "no time to measure anything: write"),
         ("onnxruntime 7.. --model net.onnx", "the index has 1.20.0 to 1.23.0"),
         ("numpy 1.20..1.24 --model net.onnx", "numpy 1.20.0 is too old for any run: name releases from 1.26"),

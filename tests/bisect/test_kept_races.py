@@ -39,18 +39,30 @@ def arm_of(release: str) -> Arm:
     return Arm(target=Target(backend="a", python=name_python(release)), model="identity")
 
 
-def race(folder: Path, kind: str, factors: Mapping[str, float], gone: Sequence[tuple[str, NotRunKind]] = ()) -> Run:
-    """Ten restarts of releases, the good end first, with these factors of the figure, under noise of 0.5 %."""
+def make_environments(releases: Sequence[str]) -> dict[str, Environment]:
+    return {at: Environment(release=at, python="/gone/bin/python", packages={}, size_bytes=0) for at in releases}
+
+
+def race(
+    folder: Path,
+    kind: str,
+    factors: Mapping[str, float],
+    gone: Sequence[tuple[str, NotRunKind]] = (),
+    *,
+    restarts: int = 10,
+    during: str = "",
+) -> Run:
+    """Restarts of releases, the good end first, with these factors of the figure, under noise of 0.5 %; some leave."""
     rng, lines, arms = np.random.default_rng(5), list[Any](), [arm_of(release) for release in factors]
     arms.append(replace(arms[0], control=True))
-    for restart in range(10):
+    for restart in range(restarts):
         for arm, factor in zip(arms, [*factors.values(), 1.0], strict=True):
             noise = 1.0 if kind == "outputs" else np.exp(rng.normal(0.0, 0.005))
             figure = float(BASES[kind] * factor * noise)
             lines.append(made.played(arm, restart, figure if kind == "time" else 1e6, **show(kind, figure)))
         lines.append(made.rounds(restart))
     for release, cause in gone:
-        why: Any = {"reason": "no /home/me/libfake.so.3", "cause": cause}
+        why: Any = {"reason": "no /home/me/libfake.so.3", "cause": cause, "during": during}
         lines.append(Setback(kind="failure", group=made.GROUP, arm=arm_of(release), **why))
     return read_run(made.write(folder, made.header(arms), *lines, made.ended()))
 
@@ -69,15 +81,25 @@ def test_a_difference_of_each_quantity_is_read_and_no_difference_too(tmp_path: P
     assert same.side is Side.GOOD
 
 
-def test_a_release_that_was_killed_is_raced_again_once_and_one_that_failed_is_left_out(tmp_path: Path):
-    def leave(*whys: NotRunKind) -> Raced | Skipped:
-        run = race(tmp_path / "-".join(whys), "time", {"1.0": 1.0, "1.1": 1.05}, [("1.1", why) for why in whys])
-        return read_race(ENDS, run)
-
-    killed = leave(NotRunKind.KILLED)
-    assert isinstance(killed, Raced)
-    assert not killed.is_over
-    assert leave(NotRunKind.FAILED) == leave(NotRunKind.KILLED, NotRunKind.KILLED) == Skipped("1.1", "no libfake.so.3")
+@pytest.mark.parametrize("restarts", [0, 1, 10])
+@pytest.mark.parametrize(
+    ("whys", "during", "is_out"),
+    [
+        ("FAILED", "", True),
+        ("KILLED", "", False),
+        ("KILLED KILLED", "", True),
+        ("NOT_REACHED KILLED", "", False),
+        ("KILLED NOT_REACHED KILLED", "", True),
+        ("KILLED", "build", True),
+    ],
+)
+def test_a_release_leaves_once_it_failed_or_was_killed_in_two_restarts_in_a_row(
+    tmp_path: Path, whys: str, during: str, restarts: int, *, is_out: bool
+):
+    gone = [("1.1", NotRunKind[why]) for why in whys.split()]
+    run = race(tmp_path, "time", {"1.0": 1.0, "1.1": 1.05}, gone, restarts=restarts, during=during)
+    found = read_race(ENDS, run)
+    assert found == Skipped("1.1", "no libfake.so.3") if is_out else isinstance(found, Raced) and not found.is_over
 
 
 def test_a_search_reads_each_race_that_is_told_and_races_again_what_an_end_has_left(
@@ -85,9 +107,7 @@ def test_a_search_reads_each_race_that_is_told_and_races_again_what_an_end_has_l
 ):
     raced, gone = list[str](), [("1.3", NotRunKind.FAILED)]
     factors = plant(releases := ("1.0", "1.1", "1.2", "1.3"), "1.2", 1e4)
-    environments = {
-        at: Environment(release=at, python="/gone/bin/python", packages={}, size_bytes=0) for at in releases
-    }
+    environments = make_environments(releases)
 
     def play(question: Question, _: object, out: Path, __: object) -> None:
         raced.append(question.subject)
@@ -106,3 +126,18 @@ def test_a_search_reads_each_race_that_is_told_and_races_again_what_an_end_has_l
     assert (none.outcome, none.questions, len(raced)) == (Outcome.OPEN, 0, 5)
     assert "no race of the ends yet: --max-time leaves" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_a_skipped_release_is_said_when_it_is_new_and_not_when_it_is_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    def play(question: Question, _: object, out: Path, __: object) -> None:
+        factors = {at: 1e4 if at == "1.2" else 1.0 for at in question.releases}
+        race(out, "outputs", factors, [("1.1", NotRunKind.FAILED)] if question.suspects else ())
+
+    environments, said = make_environments(("1.0", "1.1", "1.2")), list[int]()
+    for _ in range(2):
+        found = find(tmp_path / "out", environments, "outputs", race=play)
+        assert (found.outcome, found.between, [*found.skipped]) == (Outcome.NAMED, ("1.1",), ["1.1"])
+        said.append(capsys.readouterr().err.count("1.1 is skipped: no libfake.so.3"))
+    assert said == [1, 0]

@@ -185,13 +185,7 @@ class Bisection:
         return self.found
 
     def _ask(self, question: Question) -> Raced | Skipped:
-        found = self._race(question)
-        if isinstance(found, Skipped) and not question.has_run(found.release):
-            self.progress.say(f"{found.release} is skipped: {found.reason}")
-        return found
-
-    def _race(self, question: Question) -> Raced | Skipped:
-        """Race a question's releases until it is told, or time is over, in a run folder of their own."""
+        """Return what a question's run folder shows, raced now unless it tells already or time is over."""
         out = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}")
         known = read_race(question, read_run(out)) if begun(out) else Raced()
         is_over = known.is_over if isinstance(known, Raced) else not question.has_run(known.release)
@@ -200,6 +194,13 @@ class Bisection:
         if isinstance(known, Skipped):
             shutil.rmtree(out)  # the run itself would try it no more
             known = Raced()
+        found = self._race(question, out, known)
+        if isinstance(found, Skipped) and not question.has_run(found.release):
+            self.progress.say(f"{found.release} is skipped: {found.reason}")
+        return found
+
+    def _race(self, question: Question, out: Path, known: Raced) -> Raced | Skipped:
+        """Race a question's releases into a run folder, of which so much is known, until it is told or time is over."""
         made = self._make(question.releases)
         if gone := next((one for one in made if isinstance(one, Skipped)), None):
             return gone
@@ -295,7 +296,9 @@ def choose_folder(asked: Asked, named: str | PathLike[str] | None, *, fresh: boo
     if named:
         kept = read_kept(folder)
         if not kept and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{named} holds something else than a search of bisect: give another --out")
+            raise UsageError(
+                f"{named} holds something else than a search of bisect: give another --out, or an empty one"
+            )
         if kept and not fresh and kept["asked"] != asked.as_kept():
             raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
         return folder, {} if fresh else kept

@@ -105,14 +105,21 @@ def _find_gone(question: Question, group: Group) -> tuple[str, NotRun] | None:
 
 
 def _is_out(question: Question, run: Run, release: str, why: NotRun) -> bool:
-    """Return whether a release that left would leave again: it failed, or it was killed in two restarts in a row."""
+    """Return whether a release that left would leave again: it failed, or it was killed in two restarts in a row.
+
+    A build that is killed is begun again by itself, so it was killed twice. Restarts that had no time tell nothing.
+    """
     if why.kind is not NotRunKind.KILLED or question.has_run(release):
         return why.kind not in TRIED_AGAIN
     (group,) = run.groups.values()
     label = _label(group, release)
-    lines = [line for line in run.history.of_group(group.record.name) if isinstance(line, Setback | Played)]
-    mine = [line for line in lines if label == (line.arm if isinstance(line, Played) else line.arm.label)]
-    return not any(isinstance(line, Played) for line in mine[-2:])  # a build is begun again by itself
+    was_killed = [  # in each restart that tells, the last one last
+        isinstance(line, Setback)
+        for line in run.history.of_group(group.record.name)
+        if (isinstance(line, Played) and line.arm == label)
+        or (isinstance(line, Setback) and line.arm.label == label and line.cause is NotRunKind.KILLED)
+    ]
+    return why.during == "build" or was_killed[-2:] == [True, True]
 
 
 def read_logs(question: Question, group: Group) -> Logs:
