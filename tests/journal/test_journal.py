@@ -157,7 +157,7 @@ def test_a_missing_run_is_named(tmp_path: Path):
         journal.read(tmp_path / "nowhere")
     (tmp_path / "tuning" / "tuned").mkdir(parents=True)
     (tmp_path / "tuning" / "tuned" / NAME).touch()
-    with pytest.raises(UsageError, match=r"name one of those in it: .*/tuning/tuned$"):
+    with pytest.raises(UsageError, match=r"no run in .*tuning': name one of those in it: .*/tuning/tuned$"):
         journal.read(tmp_path / "tuning")
 
 

@@ -329,7 +329,8 @@ class Environments:
                 if ended.returncode:
                     raise _Refused(f"can't be installed: {last_error(ended)}")
             trial = [python, "-P", "-c", f"import {self.imports or 'sys'}"]
-            tried = self._run(trial, IMPORT_S, {**passed_on(os.environ), **QUIET})
+            kept = {"PYTHONDONTWRITEBYTECODE": ""}  # what it compiles: else each start would compile it again
+            tried = self._run(trial, IMPORT_S, {**passed_on(os.environ), **QUIET, **kept})
         fault = FOR_OLD if COMPILED_FOR_OLD in tried.stderr else last_error(tried) if tried.returncode else ""
         made = Environment(release, python, packages, sum(file.lstat().st_size for file in folder.rglob("*")), fault)
         if fault not in ("", FOR_OLD):

@@ -150,7 +150,8 @@ def read(folder: Path) -> History:
         inside = ", ".join(sorted(str(path.parent) for path in folder.glob(f"*/{NAME}")))  # as a tuning's stages
         whole = f"; `shootout show {folder}` tells the answer of all" if any(folder.glob("*.json")) else ""
         fix = f"name one of those in it: {inside}{whole}" if inside else "name a folder made by `shootout run`"
-        raise UsageError(f"no run in {str(folder)!r}: {tell_refusal(error, fix)}") from None
+        why = fix if isinstance(error, FileNotFoundError) and folder.is_dir() else tell_refusal(error, fix)
+        raise UsageError(f"no run in {str(folder)!r}: {why}") from None
 
 
 def _read_history(path: Path, texts: Iterator[bytes]) -> History:
