@@ -134,7 +134,8 @@ def test_real_inputs_let_no_zeros_pass_however_wide_the_error_bound():
     assert "is above 0.5, the limit for any precision (outputs of zeros alone would err by 1)" in str(gate(zeros, 1.6))
     assert "is above 0.5, the limit for any precision (outputs of zeros alone would err by 1)" in str(gate(far, 1.6))
     assert gate(near, 1.6) is gate(far, 1.6, max_error=0.7) is None
-    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == ["tolerated", "met"]
+    unknown = replace(near, relative_l2=math.nan)
+    assert [standing(one, 1.6, is_judged=True) for one in (far, near, unknown)] == ["tolerated", "met", "tolerated"]
 
 
 def test_a_metric_judges_an_error_that_may_be_explained_however_large():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.adapters.third_party import install
 from support.console import deaf_here
 from support.races import fakes
 from support.races.fakes import World
@@ -88,13 +89,15 @@ def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float,
 
 @pytest.mark.parametrize(("limit_s", "is_first"), [(40.0, True), (40.0, False), (None, True)])
 def test_in_the_first_restart_of_a_limited_run_the_baseline_and_what_loads_soonest_load_first(
-    limit_s: float | None, is_first: bool, monkeypatch: pytest.MonkeyPatch
+    limit_s: float | None, is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     fakes.register(monkeypatch, "slow")
-    arms = [fakes.arm(name) for name in ("torch-compile", "slow", "openvino", "torch-eager", "litert")]
+    install(tmp_path, "shootout-foreign", {"foreign": "foreign:Adapter"})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arms = [fakes.arm(name) for name in ("foreign", "torch-compile", "slow", "openvino", "torch-eager", "litert")]
     time = RaceTime(run=Deadline(limit_s))
-    found = sorted(arms, key=lambda arm: time.place_of(arm, baseline=arms[3].label, is_first=is_first))
-    in_order = [arms[3], arms[4], arms[2], arms[0], arms[1]]
+    found = sorted(arms, key=lambda arm: time.place_of(arm, baseline=arms[4].label, is_first=is_first))
+    in_order = [arms[4], arms[5], arms[3], arms[1], arms[2], arms[0]]
     assert found == (in_order if limit_s and is_first else arms)
 
 

@@ -288,10 +288,10 @@ def _tell_misplaced(found: Fidelity) -> str:
 
 
 def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:
-    """Return how a row that passed the gate compares with its error bound."""
+    """Return how a row that passed the gate compares with its error bound; NaN never meets one."""
     if not is_judged:
         return "not judged"
-    if error_bound is None or found.relative_l2 is None or found.relative_l2 > min(error_bound, USEFUL_BOUND):
+    if error_bound is None or found.relative_l2 is None or not found.relative_l2 <= min(error_bound, USEFUL_BOUND):
         return "tolerated"
     return "met"
 

@@ -137,13 +137,14 @@ class RaceTime:
         grace_s = min(GRACE_S, LOADING_GRACE * self.run.left_s) if loads else GRACE_S
         return max(0.0, (self.loaded_by if loads else self.run).one_arm_s(takes_s) + grace_s)
 
-    def place_of(self, arm: Arm, *, baseline: str | None, is_first: bool) -> tuple[float, float]:
+    def place_of(self, arm: Arm, *, baseline: str | None, is_first: bool) -> tuple[float, ...]:
         """Return what arms are sorted by before they load: all are alike, but in the first restart of a limited run.
 
-        There the baseline is first, then what loads soonest by rule of thumb: what is late is left out.
+        There the baseline is first, then what loads soonest by rule of thumb, then what a third party's package
+        brings, of which none is known: what is late is left out.
         """
-        alike = not is_first or self.run.seconds is None
-        return (0, 0) if alike else (arm.label != baseline, backends.entry(arm.target.backend).ready_s)
+        row = backends.entry(arm.target.backend) if is_first and self.run.seconds is not None else None
+        return (arm.label != baseline, bool(row.package), row.ready_s) if row else ()
 
     def is_over(self, *, loads: bool = False) -> bool:
         """Tell whether the run's time is over, or that of loading."""
