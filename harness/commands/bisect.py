@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -61,6 +62,7 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
             progress.say(f"{package} {ends}: {len(one.releases)} releases; the search's folder is {one.folder}")
             one.find()
         code = ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK
+        answer = _write_answer(one, options)
     except (Interrupted, KeyboardInterrupt):
         if begun is None:
             raise
@@ -69,10 +71,7 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
         one.find()  # what is known is read
         same = f"; the same command{' without --fresh' if options.get('fresh') else ''} goes on"
         one.progress.say(f"shootout: interrupted{'' if one.is_done else same}")
-    one.again = quote(["shootout", *map(name_files, _name_two(one, ","))])
-    if one.unasked:
-        one.go_on = _write_command(_name_two(one, ".."), options.get("max_time_s"))
-    answer = keep_answer(one)
+        answer = _write_answer(one, options)
     print_answer(write_screen(one, answer["issue"], width()), answer, as_json=as_json)
     return code
 
@@ -135,6 +134,14 @@ def race(
     more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
     plan = make_plan(study.model_copy(update=more), targets, progress=progress)
     measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(question))
+
+
+def _write_answer(one: Bisection, options: BisectOptions) -> dict[str, Any]:
+    """Write the answer, with the commands that make it again and go on, into the search's folder; return it."""
+    one.again = quote(["shootout", *map(name_files, _name_two(one, ","))])
+    if one.unasked:
+        one.go_on = _write_command(_name_two(one, ".."), options.get("max_time_s"))
+    return keep_answer(one)
 
 
 def _name_two(one: Bisection, mark: str) -> list[str]:

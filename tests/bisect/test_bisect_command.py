@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partialmethod
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from shootout.apps.bisect import releases
 from shootout.apps.bisect.bisection import Bisection, read_kept
 from shootout.apps.bisect.releases import Environment, Environments
 from shootout.apps.bisect.search import Found, Outcome, Skipped
+from shootout.commands import bisect as commands_bisect
 from shootout.core.contract import Availability
 from shootout.core.errors import Interrupted
 from shootout.core.study import plan
@@ -61,7 +64,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{NET} --max-time 5", "--max-time 5s is too short for a race"),
         ("onnxruntime 1.24..1.20 --model net.onnx", "begins with the newer release: write 1.20..1.24"),
         (f"{NET} --out net.onnx/r", "can't write into 'net.onnx/r'"),
-        (f"{NET} --out index", "than a search of bisect: give another --out, or an empty one"),
+        (
+            f"{NET} --out index",
+            "than a search of bisect: give another --out, or an empty one",
+        ),
         (f"{NET} --max-time 0s", "no time to measure anything: write"),
         ("onnxruntime 7.. --model net.onnx", "the index has 1.20.0 to 1.23.0"),
         ("numpy 1.20..1.24 --model net.onnx", "numpy 1.20.0 is too old for any run: name releases from 1.26"),
@@ -119,15 +125,23 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
     assert (other.code, "holds another search" in other.err) == (2, True)
 
 
-def test_an_interruption_before_the_answer_prints_what_is_known(model: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("at", [(cache_limit, "evict"), (commands_bisect, "keep_answer")])
+def test_an_interruption_before_the_answer_prints_what_is_known(
+    at: tuple[ModuleType, str], model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    real, ended = getattr(*at), list[bool]()
+
     def find(one: Bisection) -> None:
         one.found = Found(outcome=Outcome.NAMED, last_good="1.20.0", first_bad="1.23.0")
 
-    def evict(_: int) -> None:  # what ends a search once its races are over
+    def interrupt(one: Any) -> Any:  # once: what ends a search when its races are over, or what writes the answer
+        if ended:
+            return real(one)
+        ended.append(True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Bisection, "find", find)
-    monkeypatch.setattr(cache_limit, "evict", evict)
+    monkeypatch.setattr(*at, interrupt)
     monkeypatch.setattr(releases, "_ask_index", lambda *_: (RELEASES, True))
     first = here("bisect", "onnxruntime", "1.20.0,1.23.0", "--model", "net.onnx", "--out", "r1", cwd=model.parent)
     assert first.code == 130

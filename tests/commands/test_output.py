@@ -6,8 +6,8 @@ import io
 import json
 import math
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.table import Table
@@ -110,14 +110,13 @@ def refuse(**_: object) -> None:
 def test_an_error_is_one_line_with_its_fix(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    app: Callable[..., object],
+    app: Any,
     code: int,
     told: str,
 ):
-    monkeypatch.setattr(cli, "app", app)
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        cli.main(app)
     assert (ended.value.code, capsys.readouterr().err) == (code, f"shootout: {told}\n")
 
 
