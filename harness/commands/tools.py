@@ -148,9 +148,10 @@ class Tool:
         found = [one for one in self.command.params if one.opts[0].startswith("--")]
         return {one.opts[0][2:].replace("-", "_"): one for one in found}
 
-    def _describe(self, name: str, parameter: Any) -> str:
-        meant: str = MEANT.get((self.words[0], name), parameter.help)
-        return meant
+    def _describe(self, name: str, parameter: Any) -> dict[str, str]:
+        """Return the schema of one argument."""
+        kind = "boolean" if getattr(parameter, "is_flag", False) else "string"
+        return {"type": kind, "description": MEANT.get((self.words[0], name), parameter.help)}
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -160,19 +161,14 @@ class Tool:
         options = {key: one for key, one in self._options.items() if one.opts[0] not in hidden and key not in refused}
         others = [one for one in options.values() if first and one.opts[0] not in first]
         named |= {name: one for name, one in options.items() if one not in others}
-        kinds = {name: "boolean" if getattr(one, "is_flag", False) else "string" for name, one in named.items()}
-        told = {name: {"type": kinds[name], "description": self._describe(name, one)} for name, one in named.items()}
         more = ", ".join(f"{one.opts[0]} {one.metavar or ''}".strip() for one in others)
         also = f" Its further options, which are arguments by name, too: {more}." if more else ""
+        typed = {"type": "array", "items": {"type": "string"}}
         return {
             "type": "object",
             "properties": {
-                **told,
-                MORE: {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": f"Words of the command as they are typed.{also}",
-                },
+                **{name: self._describe(name, one) for name, one in named.items()},
+                MORE: typed | {"description": f"Words of the command as they are typed.{also}"},
             },
             "required": [name for name, one in named.items() if one.required or name == next(iter(named))],
         }
@@ -187,8 +183,8 @@ class Tool:
         given = {name: value for name, value in arguments.items() if value is not False and value not in (None, "", [])}
         named, more, words = self._named, given.pop(MORE, []), [*self.words]
         if missing := [name for name in self.schema["required"] if name in named and name not in given]:
-            name = missing[0]
-            raise UsageError(f"the argument {name!r} is missing: {self._describe(name, named[name])}")
+            meant = self._describe(missing[0], named[missing[0]])["description"]
+            raise UsageError(f"the argument {missing[0]!r} is missing: {meant}")
         if not isinstance(more, list):
             raise UsageError(f'{MORE} is a list of words, such as ["--threads", "2"]; received {more!r}')
         for name in (one for one in dict.fromkeys([*named, *given]) if one in given):
