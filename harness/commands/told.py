@@ -59,7 +59,7 @@ def call(words: Sequence[str]) -> ToolResult:
     Raises:
         SystemExit: it ended without a result, and said why on stderr.
     """
-    sys.argv, code = ["shootout", *words, "--json"], None  # a run's journal keeps them
+    sys.argv, code = ["shootout", *words[:1], "--json", *words[1:]], None  # a run's journal keeps them
     with take_answers() as found:
         try:
             cli.main(add_verify(cli.app))

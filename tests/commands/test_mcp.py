@@ -124,6 +124,7 @@ def claim(text: str = "faster", **more: Any) -> dict[str, Any]:
         ("run", {"model": True}, "'model' takes a text, "),
         ("decide", {"run": ["r", "--help"]}, "'run' can't begin with '-': received '--help'; "),
         ("run", {"model": "x", "batch": {"a": 1}}, "'batch' takes a text, a number or a list of these; received {"),
+        ("decide", {"run": "r", MORE: ["--p99"]}, "Option '--p99' requires an argument."),
         ("show", {"run": "r", MORE: ["--to", "x.csv"]}, "this tool only reads: leave out '--to', "),
         ("plan", {"model": "x", MORE: ["--on=ssh://a"]}, "this tool only reads: leave out '--on=ssh://a', "),
         ("verify", claim("5", run="r"), "the claim '5' can't be read: write 'faster', "),
