@@ -62,9 +62,12 @@ class RaceFixture:
 class _Claim(partial["JudgedClaim"]):
     """A method of a target before it is called, which is as little a claim as the target."""
 
+    def __repr__(self) -> str:
+        return f"{self.args[0]!r}.{self.func.__name__}"
+
     def __bool__(self) -> bool:
         __tracebackhide__ = True
-        raise TypeError(f"{self.args[0]!r}.{self.func.__name__} claims nothing without its parentheses: add (…)")
+        raise TypeError(f"{self!r} claims nothing without its parentheses: add (…)")
 
 
 def _claims(method: Method) -> Method:
