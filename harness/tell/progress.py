@@ -67,7 +67,7 @@ class ProgressDisplay:
         left_s = min(goal_s, limit_s)
         self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s > 0 else 0.0
         left = f"about {span(left_s)} left" if left_s > 0 else ""
-        begins = f"{group}: restart {played + 1} of {max(expected, played + 1)} or more"
+        begins = f"{group}: restart {played + 1}{f' of {expected} or more' if expected > played + 1 else ''}"
         self._headline = ", ".join(filter(None, (begins, left, standing)))
         self.detail("")
 

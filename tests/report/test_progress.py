@@ -33,9 +33,12 @@ def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
     told.restart("g", 0, 5, 0.0)
     clock.s += progress.EVERY_S
     told.restart("g", 1, 5, 400.0, standing="onnxruntime leads, 3 targets open")
+    clock.s += progress.EVERY_S
+    told.restart("g", 5, 5, 30.0)
     assert text.getvalue().splitlines() == [
         "g: restart 1 of 5 or more",
         "g: restart 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
+        "g: restart 6, about 30 s left",
     ]
 
 
