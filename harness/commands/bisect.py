@@ -167,13 +167,15 @@ def _read_request(
         raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
     if kind not in QUANTITIES:
         raise unknown("quantity --for", kind, QUANTITIES)
+    if not (python := shutil.which(named := options.get("python") or sys.executable)):
+        raise UsageError(f"--python {named} is no program; name a Python interpreter")
     run = {name: value for name, value in options.items() if name not in OWN}
     study = selection.choose(DEFAULT, {**run, "model": model, "backends": [str(target)]})
     plan = make_plan(study, [str(target)], progress=progress)
     if len(plan.groups) != 1:
         names = ", ".join(group.record.name for group in plan.groups)
         raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
-    file, python = Path(model).expanduser(), options.get("python") or sys.executable
+    file = Path(model).expanduser()
     return Asked(
         package=package,
         wanted=wanted,
@@ -182,7 +184,7 @@ def _read_request(
         model=model,
         sha256=sha256(file) if file.is_file() else "",
         files=[digest for one in plan.here.facts.values() for digest in one.hashes],
-        python=shutil.which(python) or python,
+        python=python,
         limit=options.get("limit", LIMIT),
         chance=options.get("chance", CHANCE),
         run=run,

@@ -59,6 +59,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{NET} --threads 1,2", "one model of one size on one number"),
         (f"{NET} --batch 1,2", "one model of one size on one number"),
         (f"{NET} --for speed", "unknown quantity --for 'speed'"),
+        (f"{NET} --python /nope/python", "--python /nope/python is no program; name a Python"),
         (f"{NET} --chance 60", "--chance is '60': it must be more than 0"),
         (f"{NET} --limit abc", "--limit is 'abc': write a share as 5% or"),
         (f"{NET} --max-time 5", "--max-time 5s is too short for a race"),
