@@ -91,7 +91,8 @@ def main(spared: Loaded | None = None) -> None:
                 message, files, _, _ = socket.recv_fds(pipe, LONGEST_MESSAGE, 3)
                 if not message:
                     return
-                _fork_worker(pipe, files, partial(_run_worker, files, pages, spared, **json.loads(message)))
+                asked = json.loads(message)
+                _fork_worker(pipe, files, asked.pop("cpus"), partial(_run_worker, files, pages, spared, **asked))
         except ConnectionError:  # the process that asked may be killed
             pass
         except OSError:
@@ -121,8 +122,11 @@ def is_alone() -> bool:
     return False
 
 
-def _fork_worker(pipe: socket.socket, files: Sequence[int], run: Callable[[int], None]) -> None:
-    """Fork a process that runs to its end and never returns, once it has told its id; `run` gets its parent's."""
+def _fork_worker(pipe: socket.socket, files: Sequence[int], cpus: Sequence[int], run: Callable[[int], None]) -> None:
+    """Fork a process that runs to its end and never returns, once it has told its id; `run` gets its parent's.
+
+    Before that it is on its CPUs, since it may be moved to others as soon as its id is known.
+    """
     pid_reader, pid_writer = os.pipe()
     between = os.fork()
     if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
@@ -131,6 +135,7 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], run: Callable[[int],
             if not os.fork():
                 pipe.close()
                 os.setsid()  # before its id is known: it is ended by its group
+                os.sched_setaffinity(0, cpus)
                 os.write(pid_writer, str(os.getpid()).encode())
                 os.close(pid_reader)
                 os.close(pid_writer)
@@ -156,19 +161,17 @@ def _run_worker(
     arguments: Sequence[str],
     variables: Mapping[str, str],
     folder: str,
-    cpus: Sequence[int],
 ) -> None:
     """Be a worker in this forked process to its end, once it is adopted: a worker ends when its parent has ended.
 
     Args:
         pages: those that a started worker would have in memory.
         between: the process whose end makes this one an orphan.
-        module, arguments, variables, folder, cpus: what it begins with; it may be another fork server.
+        module, arguments, variables, folder: what it begins with; it may be another fork server.
     """
     commands, out, errors = files
     while os.getppid() == between:
         clock.sleep(0)
-    os.sched_setaffinity(0, cpus)
     os.chdir(folder)
     for file, number in ((out, 1), (errors, 2)):
         os.dup2(file, number)
