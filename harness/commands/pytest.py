@@ -60,7 +60,7 @@ class RaceFixture:
 
 
 class _Claim(partial["JudgedClaim"]):
-    """A method of a target before it is called, which is as little a claim as the target."""
+    """Hold a method of a target before it is called, which is as little a claim as the target."""
 
     def __repr__(self) -> str:
         return f"{self.args[0]!r}.{self.func.__name__}"

@@ -27,7 +27,7 @@ Rounded = Annotated[float, AfterValidator(lambda figure: float(f"{figure:.4g}"))
 
 
 class Interval(BaseModel):
-    """The interval of a figure that has a verdict, in four digits.
+    """Hold the interval of a figure that has a verdict, in four digits.
 
     Attributes:
         of: the figure; of a ratio, above 1 means that the second one is faster.
