@@ -594,6 +594,10 @@ def test_an_option_that_cannot_be_taken_is_a_line(
     assert (module.main(words), *capsys.readouterr(), made) == (2, "", told, [])
 
 
+def test_help_is_what_the_program_begins_with(module: ModuleType, made: list[bool], capsys: pytest.CaptureFixture[str]):
+    assert (module.main(["--help"]), *capsys.readouterr(), made) == (0, module.__doc__, "", [])
+
+
 def test_the_programs_are_as_clean_as_ours(planted: Path):
     words = ["check", "--isolated", "--select=E,F,B,I,UP,SIM,RET", "--ignore=E402,SIM300", "--line-length=120"]
     command = [sys.executable, "-m", "ruff", *words, *map(str, planted.glob("*.py"))]
