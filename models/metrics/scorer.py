@@ -41,7 +41,7 @@ from shootout.models.metrics.scoring import FORM_OF_ANSWER, SCORES, TASK
 TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""
 LIKELY = 0.05
-"""As many right answers as guessing gives in one of twenty such samples are no more than chance."""
+"""Take so many right answers for chance as guessing gives in one of twenty such samples."""
 TELLING = 1e-3
 """If guessing might get all of the rows right, they tell nothing."""
 

@@ -274,10 +274,7 @@ def _make_missing(
             if job.opened and not (beside := folder / job.opened.key).exists():  # sizes find it beside their folders
                 beside.symlink_to(job.opened.folder)
         made = dict[str, ExportedModel | ShootoutError]()
-        owners: dict[str, list[Request]] = {}  # a user's own model, whose code may end its process, has one of its own
-        for job in placed:
-            owners.setdefault(job.model if job.content.source_sha256 else "", []).append(job)
-        for number, some in enumerate(owners.values()):
+        for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
             ended = _run_export(some, place, watched, needs)
             if ended.was_killed and (left := [job for job in some if not _is_made(job)]):
@@ -307,6 +304,14 @@ def _run_export(jobs: Sequence[Request], place: Path, watched: WatchedExport, ne
 
 def _is_made(job: Request) -> bool:
     return (job.folder / MANIFEST).exists()
+
+
+def _by_process(jobs: Sequence[Request]) -> list[list[Request]]:
+    """Group the jobs that share a process: all of ours, and those of each user's model, whose code may end its own."""
+    owners: dict[str, list[Request]] = {}
+    for job in jobs:
+        owners.setdefault(job.model if job.content.source_sha256 else "", []).append(job)
+    return list(owners.values())
 
 
 def _collect_result(

@@ -31,7 +31,7 @@ EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, comput
 READINGS = 8
 STOLEN = Disturbance("steal", 0.09)
 FACTS = Entry(path=f"{__name__}:FakePlayer", ready_s=100.0)
-"""What is known of a fake backend, which is no adapter."""
+"""Describe a fake backend, which is no adapter."""
 
 
 def register(patch: pytest.MonkeyPatch, *names: str) -> None:
